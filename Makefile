@@ -1,0 +1,31 @@
+# Each target makes the virtual environment it needs; nothing else has to be set up first.
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: run test check bench clean
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+run: $(READY)  ## the main job: a trace through CPU and disk, twice
+	$(BIN)/python examples/run_replay.py
+
+check: $(READY)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: $(READY)  ## all tests
+	$(BIN)/python -m pytest
+
+bench: $(READY)  ## ratios against this machine's own limits
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Multi-tier KV-cache offloading for LLM serving engines."""
