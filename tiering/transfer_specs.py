@@ -76,9 +76,7 @@ class GPULoadStoreSpec(BlockIDsLoadStoreSpec):
         if min(group_sizes, default=0) < 0 or min(block_indices, default=0) < 0:
             raise ValueError(f"negative entry in group sizes {group_sizes} or block indices {block_indices}")
         if sum(group_sizes) != len(self.block_ids):
-            raise ValueError(
-                f"group sizes {list(group_sizes)} add up to {sum(group_sizes)}, but {len(self.block_ids)} blocks are given"
-            )
+            raise ValueError(f"group sizes add up to {sum(group_sizes)}, but there are {len(self.block_ids)} blocks")
         if len(block_indices) != len(group_sizes):
             raise ValueError(f"{len(block_indices)} block indices given for {len(group_sizes)} groups")
         self.group_sizes = tuple(group_sizes)
