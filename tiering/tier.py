@@ -14,6 +14,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, runtime_checkabl
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tiering.hookspecs import hookimpl
 from tiering.keys import OffloadKey
 from tiering.naming import Namespace
 from tiering.quantities import ByteSize, Duration
@@ -23,11 +24,13 @@ __all__ = [
     "ByteSize",
     "Duration",
     "KnowsKeys",
+    "RunBlocking",
     "Tier",
     "TierConfig",
     "TierContext",
     "TierUsage",
     "TracksRecency",
+    "hookimpl",
 ]
 
 API_VERSION = 1
@@ -55,6 +58,14 @@ class TierConfig(BaseModel):
     name: str | None = Field(
         default=None, min_length=1, description="how metrics, events and requests call it; default: its type"
     )
+
+    def exclusive_resources(self) -> list[str]:
+        """Name what no other tier of the engine may use, such as its directories.
+
+        Each is a path or URL that stands for itself and for all below it; two that are the same or nested are
+        refused before anything is created.
+        """
+        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,113 @@
+"""YAML as plain data that remembers on which line each value stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import yaml
+
+from tiering.config_problems import KeyPath, Problem
+
+__all__ = ["LocatedData", "read_yaml"]
+
+_Plain = str | int | float | bool | None
+
+
+@dataclass(slots=True)
+class LocatedData:
+    """Settings and where they come from.
+
+    Attributes:
+        value: mappings with string keys, lists, strings, numbers, booleans and None.
+        places: file and line of each value by its path, at least of the whole.
+        problems: what is wrong with the text itself; ``value`` is what could be read all the same.
+    """
+
+    value: object
+    places: dict[KeyPath, str]
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
+    """Read one YAML document; never raises, whatever ``text`` is.
+
+    Keys stay as they are written (``on`` is no boolean as a key); a key twice in a mapping, a tag that is not plain
+    data and a document that contains itself are problems.
+
+    Args:
+        text: the document.
+        source: what places call it.
+        is_file: whether places have a line.
+    """
+    reader = _Reader(text, source, is_file)
+    try:
+        node = reader.loader.get_single_node()
+        value = reader.read(node, ()) if node else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reader.report((), f"is not valid YAML: {error.problem or error.context}{_tab_hint(error)}", mark)
+        value = None
+    except yaml.YAMLError as error:
+        reader.report((), f"is not valid YAML: {str(error).splitlines()[0]}", None)
+        value = None
+    return LocatedData(value, reader.places, reader.problems)
+
+
+def _tab_hint(error: yaml.MarkedYAMLError) -> str:
+    return " (YAML is indented with spaces, not with tabs)" if "\\t" in str(error.problem) else ""
+
+
+class _Reader:
+    def __init__(self, text: str, source: str, is_file: bool) -> None:
+        self.loader = yaml.SafeLoader(text)
+        self.places: dict[KeyPath, str] = {(): source}
+        self.problems: list[Problem] = []
+        self._source = source
+        self._is_file = is_file
+        self._open: list[yaml.Node] = []
+
+    def report(self, path: KeyPath, text: str, mark: yaml.Mark | None) -> None:
+        self.problems.append(Problem(path, text, place=self._place(mark)))
+
+    def read(self, node: yaml.Node, path: KeyPath) -> object:
+        self.places[path] = self._place(node.start_mark)
+        if node in self._open:
+            self.report(path, "contains itself", node.start_mark)
+            return None
+        self._open.append(node)
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, path)
+            if isinstance(node, yaml.SequenceNode):
+                return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
+            return self._scalar(node, path)
+        finally:
+            self._open.pop()
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.report(path, "has a key that is not a plain word", key_node.start_mark)
+                continue
+            key = key_node.value
+            if key in found:
+                self.report((*path, key), f"is set twice, first at {self.places[*path, key]}", key_node.start_mark)
+                continue
+            found[key] = self.read(value_node, (*path, key))
+            self.places[*path, key] = self._place(key_node.start_mark)
+        return found
+
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> _Plain:
+        try:
+            value: object = self.loader.construct_object(node)
+        except (yaml.YAMLError, ValueError):
+            value = ...
+        if isinstance(value, _Plain):
+            return value
+        tag = node.tag.rpartition(":")[2]
+        self.report(path, f"is read by YAML as {tag!r}, which no setting has; write it in quotes", node.start_mark)
+        return None
+
+    def _place(self, mark: yaml.Mark | None) -> str:
+        return f"{self._source}:{mark.line + 1}" if mark and self._is_file else self._source
