@@ -81,7 +81,9 @@ def _validated(settings: LocatedData, environ: Mapping[str, str] | None) -> Tier
         try:
             config = TieringConfig.model_validate_json(json.dumps(settings.value), strict=True, context=_PLUGINS)
         except ValidationError as error:
-            settings.problems += explain(error, settings.value, _PLUGINS)
+            reported = {problem.path for problem in settings.problems}
+            found = explain(error, settings.value, _PLUGINS)
+            settings.problems += [problem for problem in found if problem.path not in reported]
     elif not settings.problems:
         text = "must be a mapping of settings, such as cpu_bytes_to_use: 8GiB"
         settings.problems.append(Problem((), text, settings.value))

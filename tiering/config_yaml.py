@@ -39,17 +39,15 @@ def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
         source: what places call it.
         is_file: whether places have a line.
     """
-    reader = _Reader(text, source, is_file)
+    reader = _Reader(source, is_file)
+    value = None
     try:
-        node = reader.loader.get_single_node()
-        value = reader.read(node, ()) if node else None
+        value = reader.read(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reader.report((), f"is not valid YAML: {error.problem or error.context}{_tab_hint(error)}", mark)
-        value = None
     except yaml.YAMLError as error:
         reader.report((), f"is not valid YAML: {str(error).splitlines()[0]}", None)
-        value = None
     return LocatedData(value, reader.places, reader.problems)
 
 
@@ -58,18 +56,22 @@ def _tab_hint(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Reader:
-    def __init__(self, text: str, source: str, is_file: bool) -> None:
-        self.loader = yaml.SafeLoader(text)
+    def __init__(self, source: str, is_file: bool) -> None:
         self.places: dict[KeyPath, str] = {(): source}
         self.problems: list[Problem] = []
         self._source = source
         self._is_file = is_file
         self._open: list[yaml.Node] = []
 
+    def read(self, text: str) -> object:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        return self._value(loader, node, ()) if node else None
+
     def report(self, path: KeyPath, text: str, mark: yaml.Mark | None) -> None:
         self.problems.append(Problem(path, text, place=self._place(mark)))
 
-    def read(self, node: yaml.Node, path: KeyPath) -> object:
+    def _value(self, loader: yaml.SafeLoader, node: yaml.Node, path: KeyPath) -> object:
         self.places[path] = self._place(node.start_mark)
         if node in self._open:
             self.report(path, "contains itself", node.start_mark)
@@ -77,14 +79,14 @@ class _Reader:
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode):
-                return self._mapping(node, path)
+                return self._mapping(loader, node, path)
             if isinstance(node, yaml.SequenceNode):
-                return [self.read(item, (*path, index)) for index, item in enumerate(node.value)]
-            return self._scalar(node, path)
+                return [self._value(loader, item, (*path, index)) for index, item in enumerate(node.value)]
+            return self._scalar(loader, node, path)
         finally:
             self._open.pop()
 
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
+    def _mapping(self, loader: yaml.SafeLoader, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
         found: dict[str, object] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -94,18 +96,18 @@ class _Reader:
             if key in found:
                 self.report((*path, key), f"is set twice, first at {self.places[*path, key]}", key_node.start_mark)
                 continue
-            found[key] = self.read(value_node, (*path, key))
+            found[key] = self._value(loader, value_node, (*path, key))
             self.places[*path, key] = self._place(key_node.start_mark)
         return found
 
-    def _scalar(self, node: yaml.Node, path: KeyPath) -> _Plain:
+    def _scalar(self, loader: yaml.SafeLoader, node: yaml.Node, path: KeyPath) -> _Plain:
         try:
-            value: object = self.loader.construct_object(node)
+            value: object = loader.construct_object(node)
         except (yaml.YAMLError, ValueError):
             value = ...
         if isinstance(value, _Plain):
             return value
-        tag = node.tag.rpartition(":")[2]
+        tag = node.tag.removeprefix("tag:yaml.org,2002:")
         self.report(path, f"is read by YAML as {tag!r}, which no setting has; write it in quotes", node.start_mark)
         return None
 
