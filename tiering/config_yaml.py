@@ -61,17 +61,17 @@ class _Reader:
         self.problems: list[Problem] = []
         self._source = source
         self._is_file = is_file
+        self._constructor = yaml.constructor.SafeConstructor()
         self._open: list[yaml.Node] = []
 
     def read(self, text: str) -> object:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        return self._value(loader, node, ()) if node else None
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        return self._value(node, ()) if node else None
 
     def report(self, path: KeyPath, text: str, mark: yaml.Mark | None) -> None:
         self.problems.append(Problem(path, text, place=self._place(mark)))
 
-    def _value(self, loader: yaml.SafeLoader, node: yaml.Node, path: KeyPath) -> object:
+    def _value(self, node: yaml.Node, path: KeyPath) -> object:
         self.places[path] = self._place(node.start_mark)
         if node in self._open:
             self.report(path, "contains itself", node.start_mark)
@@ -79,14 +79,14 @@ class _Reader:
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode):
-                return self._mapping(loader, node, path)
+                return self._mapping(node, path)
             if isinstance(node, yaml.SequenceNode):
-                return [self._value(loader, item, (*path, index)) for index, item in enumerate(node.value)]
-            return self._scalar(loader, node, path)
+                return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
+            return self._scalar(node, path)
         finally:
             self._open.pop()
 
-    def _mapping(self, loader: yaml.SafeLoader, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
         found: dict[str, object] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
@@ -96,13 +96,13 @@ class _Reader:
             if key in found:
                 self.report((*path, key), f"is set twice, first at {self.places[*path, key]}", key_node.start_mark)
                 continue
-            found[key] = self._value(loader, value_node, (*path, key))
+            found[key] = self._value(value_node, (*path, key))
             self.places[*path, key] = self._place(key_node.start_mark)
         return found
 
-    def _scalar(self, loader: yaml.SafeLoader, node: yaml.Node, path: KeyPath) -> _Plain:
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> _Plain:
         try:
-            value: object = loader.construct_object(node)
+            value: object = self._constructor.construct_object(node)
         except (yaml.YAMLError, ValueError):
             value = ...
         if isinstance(value, _Plain):

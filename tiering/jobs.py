@@ -1,0 +1,253 @@
+"""The only boundary between the scheduler thread and the threads that do I/O.
+
+The scheduler posts work and polls results; neither ever waits. All tiers run on one event loop thread, the blocking
+calls of each tier on threads of its own, so that a slow tier takes none from another. Between the threads there are
+two queues per tier, one in each direction, and nothing else. A coroutine that may touch a row is never cancelled: its
+job's result, and with it the right to reuse the row, comes when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from tiering.events import EventLog, OffloadingEvent
+from tiering.keys import OffloadKey
+from tiering.naming import Namespace
+from tiering.questions import Questions
+from tiering.request import ReqContext
+from tiering.secondary_tier import JobResult, SecondaryTierManager, TransferJob
+from tiering.tier import KnowsKeys, P, Tier, TierContext, TracksRecency
+
+__all__ = ["JobLoop", "TierWorker"]
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+RowViews = Callable[[Sequence[int]], Sequence[memoryview]]
+"""Gives the memory of rows by number, one memoryview per row."""
+
+
+class JobLoop:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="tiering-loop", daemon=True)
+        self._thread.start()
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Run ``function`` on the loop thread soon. From any thread; waits for nothing."""
+        self._loop.call_soon_threadsafe(function)
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, R], timeout_seconds: float | None = None) -> R:
+        """Run a coroutine on the loop and wait for its result. For start and shutdown, never within a step.
+
+        Raises:
+            TimeoutError: it has not ended in time. It goes on running.
+        """
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_seconds)
+
+    def stop(self) -> None:
+        """End the thread; whatever still runs on the loop is abandoned. Idempotent."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+
+class TierWorker(SecondaryTierManager):
+    """Drives one coroutine tier for the scheduler.
+
+    What runs on the loop thread is named ``_run_*``; everything else on the scheduler thread. `_inbox` leads to the
+    loop, `_outbox` back; its messages keep their order, so an eviction is never overtaken by a later store.
+    """
+
+    def __init__(
+        self,
+        make_tier: Callable[[TierContext], Tier],
+        loop: JobLoop,
+        row_views: RowViews,
+        *,
+        name: str,
+        row_bytes: int,
+        namespace: Namespace,
+        enable_events: bool = False,
+        num_threads: int = 4,
+        close_timeout_seconds: float = 30.0,
+    ) -> None:
+        """Make the tier and open it; waits until it is open.
+
+        Raises:
+            Exception: whatever the tier's constructor or `Tier.open` raised; nothing is left running.
+        """
+        self.name = name
+        self._loop = loop
+        self._row_views = row_views
+        self._close_timeout_seconds = close_timeout_seconds
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix=f"tiering-{name}")
+        self._inbox: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
+        self._wake_posted = False
+        self._outbox: deque[JobResult | _Evicted | _Answers] = deque()
+        self._stores: dict[int, TransferJob] = {}
+        self._questions = Questions()
+        self._events = EventLog("STORAGE", name) if enable_events else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        context = TierContext(name, row_bytes, namespace, time.monotonic, self._run_blocking, self._report_evicted)
+        try:
+            self._tier = make_tier(context)
+            self._loop.wait_for(self._tier.open())
+        except BaseException:
+            self._threads.shutdown()
+            raise
+        self.tier_type = self._tier.tier_type
+        self._contains = self._tier.contains if isinstance(self._tier, KnowsKeys) else None
+        self._touch = self._tier.touch if isinstance(self._tier, TracksRecency) else None
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:
+        if self._contains is not None:
+            return self._contains(key)
+        return self._questions.answer(key, req_context.req_id)
+
+    def submit_store(self, job: TransferJob) -> None:
+        self._stores[job.job_id] = job
+        self._post(partial(self._run_job, job, self._tier.store, time.monotonic()))
+
+    def submit_load(self, job: TransferJob) -> None:
+        self._post(partial(self._run_job, job, self._tier.load, time.monotonic()))
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        results = []
+        while self._outbox:
+            match self._outbox.popleft():
+                case JobResult() as result:
+                    self._note_stored(result)
+                    results.append(result)
+                case _Answers(found):
+                    self._questions.settle(found)
+                case _Evicted(keys):
+                    if self._events is not None:
+                        self._events.removed(keys)
+        return results
+
+    def touch(self, keys: Sequence[OffloadKey]) -> None:
+        if self._touch is not None:
+            self._post(partial(self._run_touch, keys))
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        self._questions.forget(req_context.req_id)
+
+    def on_schedule_end(self) -> None:
+        if keys := self._questions.take_unasked():
+            self._post(partial(self._run_lookup, keys))
+
+    def has_pending_work(self) -> bool:
+        return bool(self._outbox or self._inbox or self._questions.num_open)
+
+    def take_events(self) -> Sequence[OffloadingEvent]:
+        return self._events.take() if self._events is not None else ()
+
+    def shutdown(self) -> None:
+        """Wait for what runs, then close the tier.
+
+        Raises:
+            TimeoutError: something still runs after ``close_timeout_seconds``. It may still touch its rows.
+        """
+        self._loop.wait_for(self._run_close(), self._close_timeout_seconds)
+        self._threads.shutdown()
+
+    def describe(self) -> str:
+        """One line about what the tier found and chose when it opened."""
+        return self._tier.describe()
+
+    def announce_contents(self) -> None:
+        """Make stored events of what the tier holds from an earlier life. At start only: may wait."""
+        if self._events is not None and self._contains is not None:
+            self._events.stored(self._loop.wait_for(self._run_list_keys()))
+
+    def _note_stored(self, result: JobResult) -> None:
+        job = self._stores.pop(result.job_id, None)
+        if job is None or len(result.succeeded) != len(job.keys):
+            return
+        stored = [key for key, done in zip(job.keys, result.succeeded, strict=True) if done]
+        # An answer that is still on its way may be older than this store.
+        self._questions.settle(dict.fromkeys(stored, True))
+        if self._events is not None:
+            self._events.stored(stored)
+
+    def _post(self, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._inbox.append(start)
+        if not self._wake_posted:
+            self._wake_posted = True
+            self._loop.post(self._run_inbox)
+
+    def _report_evicted(self, keys: Sequence[OffloadKey]) -> None:
+        self._outbox.append(_Evicted(tuple(keys)))
+
+    async def _run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    def _run_inbox(self) -> None:
+        self._wake_posted = False  # before the queue is emptied, so that no post can fall between the two
+        while self._inbox:
+            task = asyncio.get_running_loop().create_task(self._inbox.popleft()())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run_job(self, job: TransferJob, move: _Move, submitted: float) -> None:
+        succeeded: Sequence[bool] = [False] * len(job.keys)
+        fault = ""
+        try:
+            succeeded = list(await move(job.keys, self._row_views(job.rows)))
+        except BaseException as error:  # whatever it is, the job has one result and the loop lives on
+            fault = f"{type(error).__name__}: {error}"
+        self._outbox.append(JobResult(job.job_id, succeeded, fault, time.monotonic() - submitted))
+
+    async def _run_lookup(self, keys: tuple[OffloadKey, ...]) -> None:
+        found = dict.fromkeys(keys, False)
+        try:
+            found.update(zip(keys, await self._tier.lookup(keys), strict=True))
+        except BaseException:  # an unanswered question is a miss
+            logger.warning("tier %s failed in lookup of %d keys", self.name, len(keys), exc_info=True)
+            found = dict.fromkeys(keys, False)
+        self._outbox.append(_Answers(found))
+
+    async def _run_touch(self, keys: Sequence[OffloadKey]) -> None:
+        if self._touch is not None:
+            self._touch(keys)
+
+    async def _run_list_keys(self) -> list[OffloadKey]:
+        try:
+            return [key async for key in self._tier.keys()]  # noqa: SIM118  (a tier is no mapping)
+        except NotImplementedError:
+            return []
+
+    async def _run_close(self) -> None:
+        self._run_inbox()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._tier.close()
+
+
+_Move = Callable[[Sequence[OffloadKey], Sequence[memoryview]], Awaitable[list[bool]]]
+
+
+class _Evicted(NamedTuple):
+    keys: tuple[OffloadKey, ...]
+
+
+class _Answers(NamedTuple):
+    found: dict[OffloadKey, bool]

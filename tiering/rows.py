@@ -1,0 +1,196 @@
+"""The rows of the primary tier: which key has which row, who uses it, and the five verbs that change that.
+
+pin / unpin read, reserve / commit / abort write; every flow of the framework is a sentence of these (ARCHITECTURE.md).
+The whole state of a row is one entry in each of a few preallocated lists, so that the calls on the scheduler thread
+cost a few list accesses per key and create no objects. Scheduler thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tiering.events import EventLog
+from tiering.keys import OffloadKey
+
+if TYPE_CHECKING:
+    from tiering.policies.policy import EvictionPolicy
+
+__all__ = ["WRITING", "Reservation", "RowTable", "Rows"]
+
+WRITING = -1
+"""Reference count of a row whose bytes are not there yet (seed, chapter 4.6)."""
+
+
+class RowTable:
+    """The state of every row, as an eviction policy may read it.
+
+    Attributes:
+        num_rows: rows are numbered 0..num_rows-1.
+        ref_cnt: per row, `WRITING` or the number of its readers.
+        leases: per row, the last step in which somebody was told that it is readable.
+        step: the number of the current step.
+        blocked: per row, 1 while a policy keeps it aside because it could not be evicted.
+    """
+
+    __slots__ = ("blocked", "blocked_by_lease", "leases", "num_rows", "ref_cnt", "step")
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.ref_cnt = [0] * num_rows
+        self.leases = [-1] * num_rows
+        self.step = 0
+        self.blocked = bytearray(num_rows)
+        self.blocked_by_lease: list[int] = []
+
+    def is_evictable(self, row: int) -> bool:
+        """Whether nobody writes, reads or counts on ``row`` in this step."""
+        return self.ref_cnt[row] == 0 and self.leases[row] != self.step
+
+    def block(self, row: int) -> None:
+        """Note that a policy has put ``row`` aside; `EvictionPolicy.unblock` follows once it may be evicted."""
+        self.blocked[row] = 1
+        if self.ref_cnt[row] == 0:
+            self.blocked_by_lease.append(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Rows to write, one per key and in the order of the keys, and what was evicted for them."""
+
+    rows: list[int]
+    evicted_keys: list[OffloadKey]
+
+
+class Rows:
+    """Key -> row, the free rows, and the verbs.
+
+    A row is free, or held by a key and then being written, read, or idle; or it is *orphaned*: its key was taken
+    away by `clear` while somebody still copied, and it becomes free when that has ended.
+    """
+
+    def __init__(self, table: RowTable, policy: EvictionPolicy, events: EventLog | None = None) -> None:
+        self.table = table
+        self.policy = policy
+        self.index: dict[OffloadKey, int] = {}
+        self.num_evictions = 0
+        self._events = events
+        self._key_of: list[OffloadKey | None] = [None] * table.num_rows
+        self._free = list(range(table.num_rows - 1, -1, -1))
+
+    @property
+    def num_free(self) -> int:
+        """Rows that nobody holds."""
+        return len(self._free)
+
+    def lease(self, row: int) -> None:
+        """Promise that ``row`` stays until the end of the step."""
+        self.table.leases[row] = self.table.step
+
+    def end_step(self) -> None:
+        """End all leases. Costs nothing unless a leased row stood in the way of an eviction."""
+        table = self.table
+        table.step += 1
+        if table.blocked_by_lease:
+            waiting, table.blocked_by_lease = table.blocked_by_lease, []
+            for row in waiting:
+                self._unblock(row)
+
+    def reserve(self, keys: Sequence[OffloadKey]) -> Reservation | None:
+        """Give each of ``keys`` (distinct, none of them in the index) a row to be written.
+
+        Returns:
+            The rows, or None, with nothing changed, if fewer rows than keys are free or evictable.
+        """
+        if len(keys) > self.table.num_rows:
+            return None
+        victims = self.policy.evict(max(0, len(keys) - len(self._free)), keys)
+        if victims is None:
+            return None
+        evicted_keys = [self._take_key(row) for row in victims]
+        if evicted_keys:
+            self.num_evictions += len(evicted_keys)
+            if self._events is not None:
+                self._events.removed(evicted_keys)
+        self._free += reversed(victims)
+        rows = [self._free.pop() for _ in keys]
+        ref_cnt = self.table.ref_cnt
+        for key, row in zip(keys, rows, strict=True):
+            ref_cnt[row] = WRITING
+            self._key_of[row] = key
+            self.index[key] = row
+        self.policy.insert(rows, keys)
+        return Reservation(rows, evicted_keys)
+
+    def commit(self, rows: Iterable[int]) -> list[OffloadKey]:
+        """Make written rows readable; returns their keys, without those that were orphaned meanwhile."""
+        keys = []
+        for row in rows:
+            key = self._key_of[row]
+            self.table.ref_cnt[row] = 0
+            if key is None:
+                self._free.append(row)
+                continue
+            keys.append(key)
+            if self.table.blocked[row]:
+                self._unblock(row)
+        if keys and self._events is not None:
+            self._events.stored(keys)
+        return keys
+
+    def abort(self, rows: Iterable[int]) -> None:
+        """Give up rows being written; their keys are absent again."""
+        for row in rows:
+            self.table.ref_cnt[row] = 0
+            key = self._key_of[row]
+            if key is not None:
+                self.policy.remove(row, key)
+                self._take_key(row)
+            self._free.append(row)
+
+    def pin(self, rows: Iterable[int]) -> None:
+        """Count one more reader on each row; all of them are readable."""
+        ref_cnt = self.table.ref_cnt
+        for row in rows:
+            ref_cnt[row] += 1
+
+    def unpin(self, rows: Iterable[int]) -> None:
+        """Count one reader less on each row; the last one to leave makes it evictable, or free if orphaned."""
+        ref_cnt, blocked, key_of = self.table.ref_cnt, self.table.blocked, self._key_of
+        for row in rows:
+            ref_cnt[row] -= 1
+            if ref_cnt[row] == 0:
+                if key_of[row] is None:
+                    self._free.append(row)
+                elif blocked[row]:
+                    self._unblock(row)
+
+    def clear(self) -> None:
+        """Take all keys away at once. Rows that somebody copies to or from are orphaned, all others are free."""
+        if self._events is not None:
+            self._events.removed([key for key, row in self.index.items() if self.table.ref_cnt[row] != WRITING])
+        for row in self.index.values():
+            self._key_of[row] = None
+            self.table.blocked[row] = 0
+            if self.table.ref_cnt[row] == 0:
+                self._free.append(row)
+        self.index.clear()
+        self.policy.clear()
+
+    def num_busy(self) -> int:
+        """Rows being written or read, orphaned ones included. Walks over all rows: for tests and tools."""
+        return sum(1 for count in self.table.ref_cnt if count)
+
+    def _take_key(self, row: int) -> OffloadKey:
+        key = self._key_of[row]
+        assert key is not None, f"row {row} holds no key"
+        self._key_of[row] = None
+        self.table.blocked[row] = 0
+        del self.index[key]
+        return key
+
+    def _unblock(self, row: int) -> None:
+        if self.table.blocked[row] and self.table.ref_cnt[row] == 0:
+            self.table.blocked[row] = 0
+            self.policy.unblock(row)

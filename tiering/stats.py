@@ -1,0 +1,40 @@
+"""What one secondary tier has done so far, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["TierStats"]
+
+
+@dataclass(slots=True)
+class TierStats:
+    """Counters of one tier, as the manager sees it. Written on the scheduler thread only.
+
+    Attributes:
+        stored_chunks, loaded_chunks: chunks really moved.
+        stored_bytes, loaded_bytes: their rows' bytes.
+        store_failures, load_failures: chunks that a store or load was tried for in vain.
+        lookup_failures: keys taken as absent because the tier raised.
+        faults: calls of the tier that broke its contract or raised.
+        store_seconds, load_seconds: time from submission to end, summed over jobs.
+        jobs_in_flight: jobs whose result has not come in yet.
+    """
+
+    stored_chunks: int = 0
+    stored_bytes: int = 0
+    store_failures: int = 0
+    store_seconds: float = 0.0
+    loaded_chunks: int = 0
+    loaded_bytes: int = 0
+    load_failures: int = 0
+    load_seconds: float = 0.0
+    lookup_failures: int = 0
+    faults: int = 0
+    jobs_in_flight: int = 0
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return all counters by name."""
+        return asdict(self)
