@@ -184,3 +184,23 @@ def test_a_wrong_override_is_named(name: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config({"cpu_bytes_to_use": 1, "secondary_tier_configs": []}, environ={name: value})
     assert f"environment variable {name}{message}" in str(caught.value)
+
+
+def test_the_example_can_be_used_and_overridden() -> None:
+    example = Path(__file__).parents[2] / "examples" / "tiering.yaml"
+    config = load_config(example, environ={"TIERING__secondary_tier_configs__0__root_dirs__0": "/elsewhere"})
+    (disk,) = config.secondary_tier_configs
+    assert (config.cpu_bytes_to_use, disk.type) == (2**28, "disk")
+    assert disk.model_dump(mode="json")["root_dirs"] == ["/elsewhere"]
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    documented = {row[0].strip("|` "): row[2].strip("`") for row in rows}
+    fields = TieringConfig.model_fields | RegionConfig.model_fields
+    assert list(documented) == list(fields)
+    shown = TieringConfig(cpu_bytes_to_use=1).model_dump(mode="json") | RegionConfig().model_dump(mode="json")
+    plain = {key: str(value) for key, value in shown.items() if isinstance(value, int | float | str)}
+    del plain["cpu_bytes_to_use"]
+    assert {key: documented[key] for key in plain} == plain | {"offload_prompt_only": "false"}
