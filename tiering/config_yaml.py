@@ -29,7 +29,7 @@ class LocatedData:
 
 
 def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
-    """Read one YAML document; never raises, whatever ``text`` is.
+    """Read one YAML document; what is wrong with it is reported in the result, not raised.
 
     Keys stay as they are written (``on`` is no boolean as a key); a key twice in a mapping, a tag that is not plain
     data and a document that contains itself are problems.
