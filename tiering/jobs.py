@@ -37,12 +37,25 @@ RowViews = Callable[[Sequence[int]], Sequence[memoryview]]
 
 
 class JobLoop:
-    """An event loop on a thread of its own."""
+    """An event loop on a thread of its own, alive as long as somebody is attached to it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="tiering-loop", daemon=True)
-        self._thread.start()
+        self._num_attached = 0
+
+    def attach(self) -> None:
+        """Count one more user; the first one starts the thread."""
+        if self._num_attached == 0:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._run, name="tiering-loop", daemon=True)
+            self._thread.start()
+        self._num_attached += 1
+
+    def detach(self) -> None:
+        """Count one user less; the last one ends the thread. Nothing of a user may run any more."""
+        self._num_attached -= 1
+        if self._num_attached == 0:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
 
     def post(self, function: Callable[[], object]) -> None:
         """Run ``function`` on the loop thread soon. From any thread; waits for nothing."""
@@ -55,12 +68,6 @@ class JobLoop:
             TimeoutError: it has not ended in time. It goes on running.
         """
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_seconds)
-
-    def stop(self) -> None:
-        """End the thread; whatever still runs on the loop is abandoned. Idempotent."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
 
     def _run(self) -> None:
         try:
@@ -107,11 +114,13 @@ class TierWorker(SecondaryTierManager):
         self._events = EventLog("STORAGE", name) if enable_events else None
         self._tasks: set[asyncio.Task[None]] = set()
         context = TierContext(name, row_bytes, namespace, time.monotonic, self._run_blocking, self._report_evicted)
+        loop.attach()
         try:
             self._tier = make_tier(context)
-            self._loop.wait_for(self._tier.open())
+            loop.wait_for(self._tier.open())
         except BaseException:
             self._threads.shutdown()
+            loop.detach()
             raise
         self.tier_type = self._tier.tier_type
         self._contains = self._tier.contains if isinstance(self._tier, KnowsKeys) else None
@@ -168,6 +177,7 @@ class TierWorker(SecondaryTierManager):
         """
         self._loop.wait_for(self._run_close(), self._close_timeout_seconds)
         self._threads.shutdown()
+        self._loop.detach()
 
     def describe(self) -> str:
         """One line about what the tier found and chose when it opened."""

@@ -71,6 +71,7 @@ class TieringOffloadingManager(OffloadingManager):
             clock=clock,
         )
         self._polled = False
+        self._is_shut_down = False
 
     def status(self, key: OffloadKey, req_context: ReqContext) -> LookupStatus:
         self._poll()
@@ -159,15 +160,20 @@ class TieringOffloadingManager(OffloadingManager):
         }
 
     def shutdown(self) -> None:
-        """Close every tier, also after one has failed to.
+        """Close every tier, also after one has failed to, then the primary. Later calls do nothing.
 
         Raises:
-            Exception: what the first failing tier raised. Its rows may still be in use: their memory must be kept.
+            Exception: what the first failing tier raised. Something of it may still use rows, so their memory is kept
+                until the process ends.
         """
+        if self._is_shut_down:
+            return
+        self._is_shut_down = True
         failures = [error for tier in self._tiers if (error := tier.shutdown()) is not None]
-        self._primary.shutdown()
         if failures:
+            logger.error("the rows' memory is kept, because a tier could not be closed")
             raise failures[0]
+        self._primary.shutdown()
 
     def _poll(self) -> None:
         """Take up what the tiers have finished, once per step and before anything is decided in it."""

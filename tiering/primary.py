@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 from tiering.errors import KeysNotReadyError
 from tiering.events import EventLog, OffloadingEvent
@@ -17,7 +17,7 @@ from tiering.request import ReqContext
 from tiering.rows import WRITING, Rows, RowTable
 from tiering.transfer_specs import CPULoadStoreSpec, PrepareStoreOutput
 
-__all__ = ["CPUOffloadingManager", "CPUPrimaryTierOffloadingManager"]
+__all__ = ["CPUOffloadingManager", "CPUPrimaryTierOffloadingManager", "RowMemory"]
 
 
 class CPUOffloadingManager(OffloadingManager):
@@ -209,6 +209,18 @@ class CPUOffloadingManager(OffloadingManager):
                 chunks.setdefault(key, was_there)
 
 
+class RowMemory(Protocol):
+    """The memory that the rows lie in; `tiering.region.SharedOffloadRegion` is meant."""
+
+    def create_kv_memoryview(self) -> memoryview:
+        """All rows, shape ``(num_rows, row_bytes)``, without a copy."""
+        ...
+
+    def cleanup(self) -> None:
+        """Give the memory back."""
+        ...
+
+
 class CPUPrimaryTierOffloadingManager(CPUOffloadingManager):
     """The primary tier over a shared region: secondary tiers read and write its rows in place."""
 
@@ -218,25 +230,29 @@ class CPUPrimaryTierOffloadingManager(CPUOffloadingManager):
         cache_policy: str | type[EvictionPolicy] = "lru",
         enable_events: bool = False,
         *,
-        kv_memoryview: memoryview,
+        mmap_region: RowMemory,
     ) -> None:
         """See `CPUOffloadingManager`.
 
         Args:
-            kv_memoryview: all rows, shape ``(num_blocks, row_bytes)``; see
-                `tiering.region.SharedOffloadRegion.create_kv_memoryview`.
+            mmap_region: the rows' memory; `shutdown` gives it back.
 
         Raises:
-            ValueError: its shape does not fit ``num_blocks``.
+            ValueError: the region has not ``num_blocks`` rows.
         """
         super().__init__(num_blocks, cache_policy, enable_events)
-        if kv_memoryview.ndim != 2 or kv_memoryview.shape is None or kv_memoryview.shape[0] != num_blocks:
-            raise ValueError(f"the memory has shape {kv_memoryview.shape}, not ({num_blocks}, row_bytes)")
-        self._kv_memoryview = kv_memoryview
+        self._mmap_region = mmap_region
+        shape = mmap_region.create_kv_memoryview().shape
+        if shape is None or shape[0] != num_blocks:
+            raise ValueError(f"the region has shape {shape}, not ({num_blocks}, row_bytes)")
 
     def get_kv_memoryview(self) -> memoryview:
         """All rows, shape ``(num_blocks, row_bytes)``, without a copy."""
-        return self._kv_memoryview
+        return self._mmap_region.create_kv_memoryview()
+
+    def shutdown(self) -> None:
+        """Give the region back. No tier may read or write a row any more."""
+        self._mmap_region.cleanup()
 
 
 def _policy_class(policy: str | type[EvictionPolicy]) -> type[EvictionPolicy]:

@@ -58,6 +58,7 @@ class TierConfig(BaseModel):
     name: str | None = Field(
         default=None, min_length=1, description="how metrics, events and requests call it; default: its type"
     )
+    threads: int = Field(default=4, ge=1, le=64, description="threads for the tier's blocking calls")
 
     def exclusive_resources(self) -> list[str]:
         """Name what no other tier of the engine may use, such as its directories.

@@ -1,0 +1,98 @@
+"""Wiring: from the engine's facts and the user's configuration to open tiers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from tiering.config import TieringConfig
+from tiering.engine_config import EngineConfig
+from tiering.jobs import JobLoop, TierWorker
+from tiering.naming import Namespace
+from tiering.registry import SecondaryTierFactory
+from tiering.tier import TierConfig
+
+__all__ = ["namespace_of", "open_secondary_tiers"]
+
+logger = logging.getLogger(__name__)
+
+
+def namespace_of(engine: EngineConfig, block_size_factor: int, row_bytes: int) -> Namespace:
+    """Return the namespace of what this engine stores."""
+    return Namespace(
+        model_name=engine.model_name,
+        model_revision=engine.model_revision,
+        weights_digest=engine.weights_digest,
+        kv_dtype=engine.kv_dtype,
+        kv_layout=engine.kv_layout,
+        tokens_per_chunk=tuple(
+            group.tokens_per_block * engine.context_parallel_factor * block_size_factor for group in engine.groups
+        ),
+        group_page_bytes=tuple(
+            tuple(engine.tensor_page_bytes[idx] for idx in group.tensor_indices) for group in engine.groups
+        ),
+        block_size_factor=block_size_factor,
+        world_size=engine.world_size,
+        parallel_layout=engine.parallel_layout,
+        hash_scheme=engine.hash_scheme,
+        row_bytes=row_bytes,
+    )
+
+
+def open_secondary_tiers(
+    config: TieringConfig,
+    namespace: Namespace,
+    row_views: Callable[[Sequence[int]], Sequence[memoryview]],
+    *,
+    enable_events: bool = False,
+) -> list[TierWorker]:
+    """Open the configured tiers, in their order; waits until all are open.
+
+    Raises:
+        Exception: what the first failing tier raised, with a note that names it. The tiers before it are closed again.
+    """
+    loop = JobLoop()
+    opened = []
+    with ExitStack() as undo:
+        for tier_config in config.secondary_tier_configs:
+            worker = _open(tier_config, loop, namespace, row_views, enable_events=enable_events)
+            undo.callback(_close_again, worker)
+            opened.append(worker)
+        undo.pop_all()
+    return opened
+
+
+def _close_again(worker: TierWorker) -> None:
+    try:
+        worker.shutdown()
+    except Exception:  # the error that made us close it is the one to report
+        logger.exception("tier %s could not be closed again", worker.name)
+
+
+def _open(
+    config: TierConfig,
+    loop: JobLoop,
+    namespace: Namespace,
+    row_views: Callable[[Sequence[int]], Sequence[memoryview]],
+    *,
+    enable_events: bool,
+) -> TierWorker:
+    name = config.name or config.type
+    try:
+        worker = TierWorker(
+            lambda context: SecondaryTierFactory.create_secondary_tier(config, context),
+            loop,
+            row_views,
+            name=name,
+            row_bytes=namespace.row_bytes,
+            namespace=namespace,
+            enable_events=enable_events,
+            num_threads=config.threads,
+        )
+    except Exception as error:
+        error.add_note(f"while opening the secondary tier {name!r}")
+        raise
+    worker.announce_contents()
+    logger.info("tier %s: %s", name, worker.describe() or "open")
+    return worker

@@ -1,0 +1,95 @@
+"""Offloading to CPU memory and from there to secondary tiers (seed 004)."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tiering.build import namespace_of, open_secondary_tiers
+from tiering.config import TieringConfig
+from tiering.engine_config import EngineConfig
+from tiering.errors import ConfigError
+from tiering.manager import TieringOffloadingManager
+from tiering.offloading_manager import OffloadingManager
+from tiering.primary import CPUPrimaryTierOffloadingManager
+from tiering.region import SharedOffloadRegion
+from tiering.specs.cpu import CPUOffloadingSpec
+
+if TYPE_CHECKING:
+    from tiering.device import CanonicalKVCaches, CpuGpuOffloadingHandlers
+
+__all__ = ["TieringOffloadingSpec"]
+
+
+class TieringOffloadingSpec(CPUOffloadingSpec):
+    """Device <-> rows of one shared region <-> secondary tiers.
+
+    Attributes:
+        region: this process's part of the shared region, once the manager or the handlers are built.
+    """
+
+    def __init__(self, engine: EngineConfig, config: TieringConfig) -> None:
+        """See `CPUOffloadingSpec`.
+
+        Raises:
+            ConfigError: also if ``store_threshold`` is 2 or more: every promotion would be filtered as well.
+        """
+        if config.store_threshold >= 2:
+            raise ConfigError(
+                f"store_threshold: {config.store_threshold}: is not supported with secondary tiers; allowed: 0 or 1, "
+                "or spec_name CPUOffloadingSpec"
+            )
+        super().__init__(engine, config)
+        self.namespace = namespace_of(engine, self.block_size_factor, self.layout.row_bytes)
+        self.region: SharedOffloadRegion | None = None
+
+    def create_manager(self) -> OffloadingManager:
+        """Create or join the region as the scheduler, open the tiers, and join them in a manager.
+
+        The manager's `shutdown` closes all of it.
+
+        Raises:
+            Exception: what failed first; everything opened before is closed again.
+        """
+        events = self.engine.enable_kv_events
+        with ExitStack() as undo:
+            region = self._open_region(None)
+            undo.callback(region.cleanup)
+            primary = CPUPrimaryTierOffloadingManager(self.num_blocks, self.eviction_policy, events, mmap_region=region)
+            tiers = open_secondary_tiers(self.config, self.namespace, region.row_views, enable_events=events)
+            undo.pop_all()
+        self.region = region
+        return TieringOffloadingManager(
+            primary,
+            tiers,
+            row_bytes=self.layout.row_bytes,
+            promotion_limit=self.config.promotion_limit,
+            hold_limit=self.config.hold_limit,
+            hold_seconds=self.config.hold_timeout,
+        )
+
+    def create_handlers(self, kv_caches: CanonicalKVCaches) -> CpuGpuOffloadingHandlers:
+        """Create or join the region as this rank, and build its handlers over its column."""
+        from tiering.device import CpuGpuOffloadingHandlers  # noqa: PLC0415  (torch, in workers only)
+
+        if self.engine.rank is None:
+            raise ConfigError("the engine's configuration names no rank: handlers belong to worker processes")
+        with ExitStack() as undo:
+            region = self._open_region(self.engine.rank)
+            undo.callback(region.cleanup)
+            handlers = CpuGpuOffloadingHandlers(kv_caches, self.block_size_factor, self.num_blocks, region)
+            undo.pop_all()
+        self.region = region
+        return handlers
+
+    def _open_region(self, rank: int | None) -> SharedOffloadRegion:
+        return SharedOffloadRegion(
+            self.engine.engine_id,
+            self.layout.total_bytes,
+            self.num_blocks,
+            rank,
+            self.engine.world_size,
+            self.layout.worker_page_bytes,
+            directory=self.config.region.directory,
+            join_timeout=self.config.region.join_timeout,
+        )
