@@ -1,0 +1,57 @@
+"""What a disk tier accepts as its configuration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from tiers.disk.config import DiskConfig
+
+
+def config(**settings: object) -> DiskConfig:
+    return DiskConfig.model_validate({"type": "disk", "root_dirs": ["/a"], "capacity": "1GiB"} | settings)
+
+
+@pytest.mark.parametrize("roots", [["/a", "/a"], ["/a", "/a/b"], ["/a/b", "/a"], ["/a", "/b/../a"], []])
+def test_roots_must_be_separate(roots: list[str]) -> None:
+    with pytest.raises(ValidationError, match="root_dirs"):
+        config(root_dirs=roots)
+
+
+def test_roots_are_resolved(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(ValidationError, match="the same or one inside the other"):
+        config(root_dirs=[tmp_path / "link", tmp_path / "target"])
+    assert config(root_dirs=["here"]).root_dirs == (Path(os.getcwd()).resolve() / "here",)
+    assert config(root_dirs=["/a", "/ab"]).root_dirs == (Path("/a"), Path("/ab"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"capacity": 0},
+        {"capacity": "10GB"},
+        {"threads": 0},
+        {"threads": 65},
+        {"recover": "maybe"},
+        {"root_dirr": ["/a"]},
+    ],
+)
+def test_what_cannot_be_meant_is_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(settings))):
+        config(**settings)
+
+
+def test_capacity_is_required() -> None:
+    with pytest.raises(ValidationError, match="capacity"):
+        DiskConfig.model_validate({"type": "disk", "root_dirs": ["/a"]})
+
+
+@pytest.mark.parametrize("word", ["on", "off", "auto"])
+def test_on_and_off_mean_the_same_with_and_without_quotes(word: str) -> None:
+    assert config(**yaml.safe_load(f"o_direct: {word}")).o_direct == word
+    assert config(**yaml.safe_load(f"o_direct: '{word}'")).o_direct == word

@@ -1,0 +1,303 @@
+"""What a later run finds: after a clean stop, after a kill, after loss of the index, with other settings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from disk_harness import Disk, key_of, keys_of, present
+
+from tiering.errors import PermanentTierError
+from tiers.disk.index_files import RecoveredIndex, encode_snapshot, read_index, snapshot_path
+from tiers.disk.slots import IndexEntry, SlotTable
+from tiers.disk.tier import DiskTier
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from disk_harness import Disk, key_of
+async def main(root, start):
+    disk = Disk(Path(root))
+    tier = disk.make(60, snapshot_every=37)
+    await tier.open()
+    print("open", flush=True)
+    number = int(start)
+    while True:
+        await disk.store(tier, *(n % 200 for n in range(number, number + 5)))
+        print("stored", flush=True)
+        number += 3
+asyncio.run(main(*sys.argv[2:]))
+"""
+
+
+def child(root: Path, start: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, str(Path(__file__).parent), str(root), str(start)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+async def journal_is_written(tier: DiskTier) -> None:
+    while (writing := tier._journal._writing) is not None:
+        await writing
+
+
+def test_a_clean_restart_keeps_chunks_and_recency(disk: Disk) -> None:
+    async def scenario() -> None:
+        async with disk.opened() as tier:
+            await disk.store(tier, 1, 2, 3, 4)
+            await disk.load(tier, 3)
+            await tier.delete([key_of(2)])
+        async with disk.opened() as tier:
+            assert await present(tier) == [4, 1, 3]
+            assert await disk.load(tier, 1, 2, 3, 4) == [True, False, True, True]
+            assert tier.describe().endswith("8 slots, 3 chunks recovered")
+
+    asyncio.run(scenario())
+
+
+def test_killed_at_random_points(disk: Disk) -> None:
+    """Each later run finds every key exactly or not at all, and nothing but the tier's own files."""
+    draw = random.Random(7)
+    recovered = 0
+
+    async def check() -> None:
+        nonlocal recovered
+        async with disk.opened(60) as tier:
+            recovered += len(await present(tier))
+            await disk.load(tier, *range(200))
+
+    for round_idx in range(5):
+        with child(disk.root, round_idx * 40) as process:
+            for _ in range(draw.randrange(20, 100)):
+                assert process.stdout is not None
+                assert process.stdout.readline() == "stored\n"
+            os.kill(process.pid, signal.SIGKILL)
+        asyncio.run(check())
+    assert recovered > 0
+    names = {path.name for path in disk.directory.iterdir() if path.suffix != ".journal"}
+    assert names == {"index.snapshot", "layout.json", "namespace.json", "owner.lock", "slab-000000.kv"}
+    assert disk.slab_bytes_on_disk() <= 60 * disk.slot_bytes
+
+
+def test_a_second_owner_is_refused_with_the_pid_of_the_first(disk: Disk) -> None:
+    async def scenario() -> None:
+        with pytest.raises(PermanentTierError, match=f"in use by process {process.pid};"):
+            await disk.make(60).open()
+
+    with child(disk.root, 0) as process:
+        asyncio.run(scenario())
+        os.kill(process.pid, signal.SIGKILL)
+
+    async def afterwards() -> None:
+        async with disk.opened(60):
+            pass
+
+    asyncio.run(afterwards())
+
+
+def test_a_refused_owner_gives_its_other_roots_back(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "taken")
+
+    async def scenario() -> None:
+        num_fds = len(os.listdir("/proc/self/fd"))
+        async with disk.opened():
+            both = disk.make(root_dirs=[tmp_path / "free", disk.root])
+            with pytest.raises(PermanentTierError):
+                await both.open()
+            async with disk.opened(root_dirs=[tmp_path / "free"]):
+                pass
+        assert len(os.listdir("/proc/self/fd")) == num_fds
+
+    asyncio.run(scenario())
+
+
+def test_another_namespace_in_the_same_root_is_never_found(disk: Disk) -> None:
+    async def scenario() -> None:
+        async with disk.opened(model_name="first") as tier:
+            await disk.store(tier, 1)
+            async with disk.opened(model_name="second") as other:
+                assert await disk.load(other, 1) == [False]
+        directories = sorted(path for path in disk.root.iterdir())
+        assert len(directories) == 2
+        stored = next(path for path in directories if list(path.glob("slab-*")))
+        assert json.loads((stored / "namespace.json").read_text())["model_name"] == "first"
+        # Even a slab carried over by hand is no hit, with the foreign index and without.
+        other_directory = next(path for path in directories if path != stored)
+        (stored / "slab-000000.kv").rename(other_directory / "slab-000000.kv")
+        for index_file in other_directory.glob("index.*"):
+            index_file.unlink()
+        async with disk.opened(model_name="second") as other:
+            assert await present(other) == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("harm", ["missing", "flipped", "empty"])
+def test_without_a_usable_index_the_headers_are_scanned(disk: Disk, harm: str) -> None:
+    async def scenario() -> None:
+        async with disk.opened(4) as tier:
+            await disk.store(tier, 1, 2, 3, 4)
+            await disk.store(tier, 5)
+        snapshot = snapshot_path(disk.directory)
+        if harm == "missing":
+            snapshot.unlink()
+        elif harm == "empty":
+            snapshot.write_bytes(b"")
+        else:
+            data = bytearray(snapshot.read_bytes())
+            data[len(data) // 2] ^= 1
+            snapshot.write_bytes(data)
+        with pytest.raises(PermanentTierError, match=r"recover is strict.*index\.snapshot"):
+            await disk.make(4, recover="strict").open()
+        async with disk.opened(4) as tier:
+            assert sorted(await present(tier)) == [1, 2, 3, 5]
+            assert (await present(tier))[-1] == 5
+            assert all(await disk.load(tier, 1, 2, 3, 5))
+        async with disk.opened(4, recover="strict") as tier:
+            assert (await tier.usage()).num_chunks == 4
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30, 36, 200])
+def test_a_torn_journal_tail_costs_only_the_tail(disk: Disk, cut: int) -> None:
+    async def scenario() -> None:
+        tier = disk.make()
+        await tier.open()
+        await disk.store(tier, 1, 2, 3)
+        await tier.delete([key_of(3)])
+        await disk.store(tier, 4)
+        await journal_is_written(tier)
+        before = {path: path.read_bytes() for path in disk.directory.glob("index.*")}
+        await tier.close()
+        for path in disk.directory.glob("index.*"):
+            path.unlink()
+        for path, data in before.items():
+            path.write_bytes(data[: len(data) - cut] if path.suffix == ".journal" else data)
+        async with disk.opened() as tier:
+            expected = {0: [2, 1, 4], 1: [2, 1], 30: [2, 1], 36: [2, 1], 200: [3, 2]}[cut]
+            assert await present(tier) == expected
+            # The slot of chunk 3 was used again for chunk 4.
+            assert await disk.load(tier, *expected) == [number != 3 for number in expected]
+
+    asyncio.run(scenario())
+
+
+def test_an_index_older_than_the_slabs_is_a_miss_not_a_wrong_hit(disk: Disk) -> None:
+    async def scenario() -> None:
+        async with disk.opened(2) as tier:
+            await disk.store(tier, 1, 2)
+        old = {path: path.read_bytes() for path in disk.directory.glob("index.*")}
+        async with disk.opened(2) as tier:
+            await disk.store(tier, 3)
+        for path in disk.directory.glob("index.*"):
+            path.unlink()
+        for path, data in old.items():
+            path.write_bytes(data)
+        with pytest.raises(PermanentTierError, match="does not hold chunk"):
+            await disk.make(2, recover="strict").open()
+        async with disk.opened(2) as tier:
+            assert await present(tier) == [2, 1]
+            assert await disk.load(tier, 1, 2) == [True, False]
+            assert await present(tier) == [1]
+
+    asyncio.run(scenario())
+
+
+def test_recover_none_starts_empty(disk: Disk) -> None:
+    async def scenario() -> None:
+        async with disk.opened() as tier:
+            await disk.store(tier, 1)
+        async with disk.opened(recover="none") as tier:
+            assert await disk.load(tier, 1) == [False]
+            assert disk.slabs() == []
+
+    asyncio.run(scenario())
+
+
+def test_other_roots_and_other_slab_sizes_find_what_is_there(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    a, b = tmp_path / "a", tmp_path / "b"
+
+    async def scenario() -> None:
+        async with disk.opened(8, root_dirs=[a, b]) as tier:
+            await disk.store(tier, *range(8))
+        async with disk.opened(8, root_dirs=[b, a], slab_bytes=2 * disk.slot_bytes) as tier:
+            assert await disk.load(tier, *range(8)) == [True] * 8
+        async with disk.opened(8, root_dirs=[a]) as tier:
+            found = await present(tier)
+            assert len(found) == 4
+            assert await disk.load(tier, *found) == [True] * 4
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("layout", [{"format_version": 2, "slot_bytes": 12288, "slots_per_slab": 8}, {}, [1]])
+def test_a_directory_of_another_format_is_set_aside(disk: Disk, layout: object) -> None:
+    async def scenario() -> None:
+        async with disk.opened() as tier:
+            await disk.store(tier, 1)
+        (disk.directory / "layout.json").write_text(json.dumps(layout))
+        contents = {path.name: path.read_bytes() for path in disk.directory.iterdir() if path.name != "owner.lock"}
+        with pytest.raises(PermanentTierError, match="another format"):
+            await disk.make(recover="strict").open()
+        async with disk.opened() as tier:
+            assert await disk.load(tier, 1) == [False]
+            assert await disk.store(tier, 1) == [True]
+        aside = disk.directory.with_name(disk.directory.name + ".set-aside-0")
+        assert {path.name: path.read_bytes() for path in aside.iterdir() if path.name != "owner.lock"} == contents
+
+    asyncio.run(scenario())
+
+
+def test_a_journal_that_cannot_be_written_costs_nothing_now_and_is_mended_by_a_snapshot(disk: Disk) -> None:
+    async def scenario() -> None:
+        async with disk.opened(snapshot_every=10**6) as tier:
+            journal = next(disk.directory.glob("*.journal"))
+            journal.unlink()
+            journal.mkdir()
+            assert all(await disk.store(tier, 1, 2))
+            assert all(await disk.load(tier, 1, 2))
+            await journal_is_written(tier)
+            assert tier.counters.journal_errors == 1
+            journal.rmdir()
+        async with disk.opened() as tier:
+            assert await present(tier) == [2, 1]
+
+    asyncio.run(scenario())
+
+
+def test_snapshots_replace_journals(disk: Disk) -> None:
+    async def scenario() -> None:
+        async with disk.opened(4, snapshot_every=5) as tier:
+            for number in range(40):
+                await disk.store(tier, number)
+            await journal_is_written(tier)
+            journals = list(disk.directory.glob("*.journal"))
+            assert len(journals) == 1
+            assert journals[0].stat().st_size < 20 * 100
+        async with disk.opened(4) as tier:
+            assert await present(tier) == [36, 37, 38, 39]
+
+    asyncio.run(scenario())
+
+
+def test_an_index_of_many_chunks_comes_back_whole(tmp_path: Path) -> None:
+    entries = [IndexEntry(key, slot, slot + 1) for slot, key in enumerate(keys_of(*range(100_000)))]
+    identity = bytes(range(16))
+    snapshot_path(tmp_path).write_bytes(encode_snapshot(identity, 3, entries))
+    index = read_index(tmp_path, identity)
+    assert index == RecoveredIndex(entries, 3, [])
+    table = SlotTable(100_000)
+    table.restore(index.entries)
+    assert table.entries() == entries

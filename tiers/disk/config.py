@@ -1,0 +1,56 @@
+"""What a user may say about a disk tier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from tiering.tier import ByteSize, TierConfig
+
+__all__ = ["DiskConfig"]
+
+
+def _yaml_switch(value: object) -> object:
+    # YAML 1.1 reads the bare words on and off as booleans.
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+class DiskConfig(TierConfig):
+    """Settings of one disk tier.
+
+    ``root_dirs`` are resolved; they must be distinct and none may lie inside another.
+    """
+
+    root_dirs: tuple[Path, ...] = Field(
+        min_length=1, description="directories to keep chunks in, one per disk; chunks are striped over them"
+    )
+    capacity: ByteSize = Field(
+        gt=0, description="bytes of disk space to use over all roots; chunks count with header and padding"
+    )
+    threads: int = Field(default=4, ge=1, le=64, description="reads and writes in flight at a time")
+    slab_bytes: ByteSize = Field(
+        default=2**30, gt=0, description="size of a slab file in a new directory; an existing one keeps its own"
+    )
+    o_direct: Annotated[Literal["auto", "on", "off"], BeforeValidator(_yaml_switch)] = Field(
+        default="auto", description="bypass the page cache: where it works (auto), or refuse to start without it (on)"
+    )
+    free_space_reserve: ByteSize = Field(
+        default=0, description="bytes to leave free on each root's file system; below it no slab grows"
+    )
+    recover: Literal["quiet", "strict", "none"] = Field(
+        default="quiet",
+        description="chunks of an earlier run: keep what verifies, refuse to start on any damage, or start empty",
+    )
+    snapshot_every: int = Field(default=100_000, ge=1, description="index changes between two index snapshots")
+
+    @field_validator("root_dirs")
+    @classmethod
+    def _distinct_roots(cls, root_dirs: tuple[Path, ...]) -> tuple[Path, ...]:
+        resolved = tuple(root.expanduser().resolve() for root in root_dirs)
+        for place, root in enumerate(resolved):
+            for other in resolved[:place]:
+                if root.is_relative_to(other) or other.is_relative_to(root):
+                    raise ValueError(f"{root} and {other} are the same or one inside the other; allowed: separate ones")
+        return resolved

@@ -1,0 +1,194 @@
+"""The bytes of the index on disk: snapshots of all chunks, and journals of the changes since.
+
+Both are hints. A slot's own header and checksum decide whether a chunk is really there, so these files are written
+without fsync and need no order between them and the slabs. ``docs/disk-format.md`` has the layout.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from tiering.keys import OffloadKey
+from tiers.disk.slots import IndexEntry
+
+__all__ = [
+    "RecoveredIndex",
+    "UnreadableIndexError",
+    "encode_delete",
+    "encode_journal_start",
+    "encode_put",
+    "encode_snapshot",
+    "journal_path",
+    "last_epoch",
+    "read_index",
+    "remove_index",
+    "snapshot_path",
+]
+
+_VERSION = 1
+_START = struct.Struct("<8sII16sQQ")
+_SNAPSHOT_MAGIC = b"KVTSNAP\0"
+_JOURNAL_MAGIC = b"KVTJRNL\0"
+_CHECKSUM = struct.Struct("<Q")
+_RECORD = struct.Struct("<HH4xQQ")
+_PUT, _DELETE = 1, 2
+
+
+class UnreadableIndexError(Exception):
+    """There is no usable snapshot; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredIndex:
+    """What the index files say.
+
+    Attributes:
+        entries: the chunks, least recent first; keys and slots are distinct.
+        epoch: the highest epoch seen.
+        problems: damage met, one sentence each.
+    """
+
+    entries: list[IndexEntry]
+    epoch: int
+    problems: list[str]
+
+
+def snapshot_path(directory: Path) -> Path:
+    """Return where the snapshot lies."""
+    return directory / "index.snapshot"
+
+
+def journal_path(directory: Path, epoch: int) -> Path:
+    """Return where the journal lies whose records follow the snapshot of ``epoch``."""
+    return directory / f"index.{epoch:012d}.journal"
+
+
+def encode_snapshot(identity: bytes, epoch: int, entries: list[IndexEntry]) -> bytes:
+    """Return a snapshot file of ``entries``, least recent first.
+
+    ``identity`` is 16 bytes naming namespace and layout: an index of another one is not believed.
+    """
+    keys = [entry.key for entry in entries]
+    body = b"".join(
+        (
+            _START.pack(_SNAPSHOT_MAGIC, _VERSION, 0, identity, epoch, len(entries)),
+            np.array([entry.slot for entry in entries], "<u8").tobytes(),
+            np.array([entry.generation for entry in entries], "<u8").tobytes(),
+            np.array([len(key) for key in keys], "<u2").tobytes(),
+            *keys,
+        )
+    )
+    return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
+
+
+def encode_journal_start(identity: bytes, epoch: int) -> bytes:
+    """Return the first bytes of a journal."""
+    return _START.pack(_JOURNAL_MAGIC, _VERSION, 0, identity, epoch, 0)
+
+
+def encode_put(entry: IndexEntry) -> bytes:
+    """Return the journal record saying that a chunk is now in a slot."""
+    return _encode_record(_PUT, *entry)
+
+
+def encode_delete(key: OffloadKey) -> bytes:
+    """Return the journal record saying that a chunk is gone."""
+    return _encode_record(_DELETE, key, 0, 0)
+
+
+def _encode_record(kind: int, key: OffloadKey, slot: int, generation: int) -> bytes:
+    record = _RECORD.pack(kind, len(key), slot, generation) + key
+    return _CHECKSUM.pack(xxhash.xxh3_64_intdigest(record)) + record
+
+
+def read_index(directory: Path, identity: bytes) -> RecoveredIndex:
+    """Return the index: the snapshot, and on top of it all journals from its epoch on. Blocks.
+
+    Raises:
+        UnreadableIndexError: there is no intact snapshot of this ``identity``.
+        OSError: as the system says.
+    """
+    entries, first_epoch = _read_snapshot(snapshot_path(directory), identity)
+    index = {entry.key: entry for entry in entries}
+    owner = {entry.slot: entry.key for entry in entries}
+    problems: list[str] = []
+    journals = [epoch for epoch in _journal_epochs(directory) if epoch >= first_epoch]
+    for epoch in journals:
+        path = journal_path(directory, epoch)
+        data = path.read_bytes()
+        if data[: _START.size] != encode_journal_start(identity, epoch):
+            problems.append(f"{path} is no journal of this directory's layout")
+            continue
+        end = _replay(data, index, owner)
+        if end != len(data):
+            problems.append(f"{path} is damaged or torn from byte {end} on, of {len(data)}")
+    return RecoveredIndex(list(index.values()), max(journals, default=first_epoch), problems)
+
+
+def last_epoch(directory: Path) -> int:
+    """Return the highest epoch of which there is a journal, or 0. Blocks."""
+    return max(_journal_epochs(directory), default=0)
+
+
+def _journal_epochs(directory: Path) -> list[int]:
+    numbers = (path.name.split(".")[1] for path in directory.glob("index.*.journal"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def _read_snapshot(path: Path, identity: bytes) -> tuple[list[IndexEntry], int]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UnreadableIndexError(f"{path} is missing") from None
+    if len(data) < _START.size + _CHECKSUM.size:
+        raise UnreadableIndexError(f"{path} is too short for a snapshot")
+    body = memoryview(data)[: -_CHECKSUM.size]
+    if _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body)) != data[-_CHECKSUM.size :]:
+        raise UnreadableIndexError(f"{path} has a wrong checksum")
+    magic, version, _, owner, epoch, count = _START.unpack_from(body)
+    if (magic, version) != (_SNAPSHOT_MAGIC, _VERSION):
+        raise UnreadableIndexError(f"{path} has format version {version}; this release reads {_VERSION}")
+    if owner != identity:
+        raise UnreadableIndexError(f"{path} was written for other root directories or another slot layout")
+    slots = np.frombuffer(body, "<u8", count, _START.size).tolist()
+    generations = np.frombuffer(body, "<u8", count, _START.size + 8 * count).tolist()
+    key_bytes = np.frombuffer(body, "<u2", count, _START.size + 16 * count).tolist()
+    bounds = pairwise(accumulate(key_bytes, initial=_START.size + 18 * count))
+    keys = [OffloadKey(data[start:end]) for start, end in bounds]
+    return list(map(IndexEntry, keys, slots, generations)), epoch
+
+
+def _replay(data: bytes, index: dict[OffloadKey, IndexEntry], owner: dict[int, OffloadKey]) -> int:
+    """Apply the intact records of a journal to ``index``; return where they end."""
+    view = memoryview(data)
+    at = _START.size
+    while at + _CHECKSUM.size + _RECORD.size <= len(data):
+        start = at + _CHECKSUM.size
+        kind, key_bytes, slot, generation = _RECORD.unpack_from(data, start)
+        end = start + _RECORD.size + key_bytes
+        if end > len(data) or _CHECKSUM.unpack_from(data, at) != (xxhash.xxh3_64_intdigest(view[start:end]),):
+            break
+        key = OffloadKey(data[end - key_bytes : end])
+        before = index.pop(key, None)
+        if before is not None:
+            del owner[before.slot]
+        if kind == _PUT:
+            displaced = owner.get(slot)
+            if displaced is not None:
+                del index[displaced]
+            index[key] = IndexEntry(key, slot, generation)
+            owner[slot] = key
+        at = end
+    return at
+
+
+def remove_index(directory: Path) -> None:
+    """Remove all index files. Blocks."""
+    for path in directory.glob("index.*"):
+        path.unlink()

@@ -1,0 +1,234 @@
+"""The slab files of one root directory, moved in whole slots."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import mmap
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tiers.disk.header import PAGE_BYTES
+
+__all__ = ["SlabFiles", "remove_slabs", "supports_direct_io"]
+
+_logger = logging.getLogger(__name__)
+_MAX_IOVECS = os.sysconf("SC_IOV_MAX")
+_EXTENT_BYTES = 64 * 2**20
+
+_VectoredCall = Callable[[int, Sequence[memoryview], int], int]
+
+
+class SlabFiles:
+    """Fixed slots in files of ``slots_per_slab`` slots each; slots are numbered from 0 within this root.
+
+    `read` and `write` may run on several threads at once, as long as no two calls of which one writes share a slot.
+    All methods block.
+
+    Attributes:
+        direct: whether the page cache is bypassed, so that addresses and lengths of buffers must be multiples of
+            `PAGE_BYTES`. Turns False for good when the file system refuses.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        slot_bytes: int,
+        slots_per_slab: int,
+        num_slots: int,
+        direct: bool,
+        free_space_reserve: int,
+    ) -> None:
+        """Open the slabs that exist.
+
+        Raises:
+            OSError: a slab cannot be opened; none is left open.
+        """
+        self.directory = directory
+        self.slot_bytes = slot_bytes
+        self.slots_per_slab = slots_per_slab
+        self.num_slots = num_slots
+        self.direct = direct
+        self._free_space_reserve = free_space_reserve
+        self._lock = threading.Lock()
+        self._fds: dict[int, int] = {}
+        self._num_bytes: dict[int, int] = {}
+        try:
+            for slab in _slabs(directory):
+                self._open(slab)
+        except OSError:
+            self.close()
+            raise
+
+    def trim(self) -> None:
+        """Give back the disk space of slots that there are no more: an earlier run had a larger capacity.
+
+        Raises:
+            OSError: as the system says.
+        """
+        for slab, fd in list(self._fds.items()):
+            room = self._slots_in(slab) * self.slot_bytes
+            if room == 0:
+                os.close(self._fds.pop(slab))
+                del self._num_bytes[slab]
+                self._path(slab).unlink()
+            elif self._num_bytes[slab] > room:
+                os.ftruncate(fd, room)
+                self._num_bytes[slab] = room
+
+    def close(self) -> None:
+        """Close the files; reads and writes must have ended."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def has_slot(self, slot: int) -> bool:
+        """Say whether the slot has a number in use and lies inside its slab as that was found or grown."""
+        slab, offset = self._place(slot)
+        return slot < self.num_slots and offset + self.slot_bytes <= self._num_bytes.get(slab, 0)
+
+    def read(self, first_slot: int, buffers: list[memoryview]) -> None:
+        """Fill ``buffers`` from ``first_slot`` on, not beyond its slab; what lies behind the end of file stays as is.
+
+        Raises:
+            FileNotFoundError: the slab does not exist.
+            OSError: as the system says.
+        """
+        slab, offset = self._place(first_slot)
+        if slab not in self._fds:
+            raise FileNotFoundError(errno.ENOENT, "no such slab", str(self._path(slab)))
+        self._transfer(os.preadv, self._fds[slab], buffers, offset)
+
+    def write(self, first_slot: int, buffers: list[memoryview]) -> None:
+        """Write ``buffers``, whole slots not reaching beyond one slab, from ``first_slot`` on.
+
+        Raises:
+            OSError: as the system says; ENOSPC also where the free-space reserve would be touched. The slots may
+                then hold anything.
+        """
+        slab, offset = self._place(first_slot)
+        num_bytes = sum(map(len, buffers))
+        with self._lock:
+            fd = self._fds[slab] if slab in self._fds else self._open(slab)
+            self._grow(slab, fd, offset + num_bytes)
+        if self._transfer(os.pwritev, fd, buffers, offset) != num_bytes:
+            raise OSError(errno.EIO, "the file system took nothing", str(self._path(slab)))
+
+    def _place(self, slot: int) -> tuple[int, int]:
+        slab, slot_in_slab = divmod(slot, self.slots_per_slab)
+        return slab, slot_in_slab * self.slot_bytes
+
+    def _slots_in(self, slab: int) -> int:
+        return max(0, min(self.slots_per_slab, self.num_slots - slab * self.slots_per_slab))
+
+    def _path(self, slab: int) -> Path:
+        return self.directory / f"slab-{slab:06d}.kv"
+
+    def _open(self, slab: int) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_DIRECT if self.direct else 0)
+        fd = self._fds[slab] = os.open(self._path(slab), flags, 0o600)
+        self._num_bytes[slab] = os.fstat(fd).st_size
+        return fd
+
+    def _grow(self, slab: int, fd: int, needed_bytes: int) -> None:
+        """Give the slab disk space up to ``needed_bytes``, ahead of need where there is plenty."""
+        have = self._num_bytes[slab]
+        if needed_bytes <= have:
+            return
+        ahead = min(max(needed_bytes, have + _EXTENT_BYTES), self._slots_in(slab) * self.slot_bytes)
+        try:
+            self._allocate(fd, have, ahead)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or ahead == needed_bytes:
+                raise
+            ahead = needed_bytes
+            self._allocate(fd, have, ahead)
+        self._num_bytes[slab] = ahead
+
+    def _allocate(self, fd: int, have: int, wanted: int) -> None:
+        if self._free_space_reserve:
+            space = os.fstatvfs(fd)
+            if space.f_bavail * space.f_frsize - (wanted - have) < self._free_space_reserve:
+                raise OSError(errno.ENOSPC, "the free-space reserve is reached", str(self.directory))
+        try:
+            os.posix_fallocate(fd, have, wanted - have)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(fd, wanted)
+
+    def _transfer(self, call: _VectoredCall, fd: int, buffers: list[memoryview], offset: int) -> int:
+        """Move all of ``buffers``, in as many calls as the system wants; return the bytes moved before end of file."""
+        moved = 0
+        while buffers:
+            was_direct = self.direct
+            try:
+                count = call(fd, buffers[:_MAX_IOVECS], offset + moved)
+            except InterruptedError:
+                continue
+            except OSError as error:
+                if error.errno != errno.EINVAL or not was_direct:
+                    raise
+                self._leave_direct_io()
+                continue
+            if count == 0:
+                break
+            moved += count
+            buffers = _behind(buffers, count)
+        return moved
+
+    def _leave_direct_io(self) -> None:
+        with self._lock:
+            if not self.direct:
+                return
+            self.direct = False
+            for fd in self._fds.values():
+                fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+        _logger.warning("%s: the file system refused direct I/O; going on with buffered I/O", self.directory)
+
+
+def _behind(buffers: list[memoryview], count: int) -> list[memoryview]:
+    """Return what is left of ``buffers`` behind their first ``count`` bytes."""
+    for place, buffer in enumerate(buffers):
+        if count < len(buffer):
+            return [buffer[count:], *buffers[place + 1 :]]
+        count -= len(buffer)
+    return []
+
+
+def _slabs(directory: Path) -> dict[int, Path]:
+    paths = {path.stem.removeprefix("slab-"): path for path in directory.glob("slab-*.kv")}
+    return {int(number): path for number, path in paths.items() if number.isdecimal()}
+
+
+def remove_slabs(directory: Path) -> None:
+    """Remove all slab files. Blocks."""
+    for path in _slabs(directory).values():
+        path.unlink()
+
+
+def supports_direct_io(directory: Path) -> bool:
+    """Say whether a page can really be written to and read from a file in ``directory`` past the page cache.
+
+    Raises:
+        OSError: the directory does not take files at all.
+    """
+    path = directory / "direct-io.probe"
+    page = memoryview(mmap.mmap(-1, PAGE_BYTES))
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+            return os.pwritev(fd, [page], 0) == PAGE_BYTES == os.preadv(fd, [page], 0)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return False
+            raise
+        finally:
+            os.close(fd)
+    finally:
+        path.unlink(missing_ok=True)
