@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 from disk_harness import blank_rows, bytes_of, keys_of, namespace, rows_for, run_on_default_threads
 
 import tiers.disk.tier
@@ -16,16 +18,14 @@ from tiering.keys import OffloadKey
 from tiering.tier import Tier, TierContext
 
 
-def example(folder: Path) -> ModuleType:
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     readme = Path(tiers.disk.tier.__file__).parents[1].joinpath("README.md").read_text(encoding="utf-8")
-    path = folder / "folder_tier.py"
-    path.write_text(readme.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("folder_tier", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    code = readme.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "folder_tier.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("folder_tier")
+    del sys.modules["folder_tier"]
 
 
 def spoil(chunks: Path) -> None:
@@ -34,8 +34,8 @@ def spoil(chunks: Path) -> None:
         path.write_bytes(bytes(length))
 
 
-def test_the_example_keeps_the_contract(tmp_path: Path) -> None:
-    tier_class: type[Tier] = example(tmp_path).tiering_register_tier()
+def test_the_example_keeps_the_contract(tmp_path: Path, example: ModuleType) -> None:
+    tier_class: type[Tier] = example.tiering_register_tier()
     evicted: list[Sequence[OffloadKey]] = []
 
     def make(model_name: str) -> Tier:
