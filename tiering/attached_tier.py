@@ -6,6 +6,7 @@ Whatever the tier raises or answers wrongly ends here, as a failed job or an abs
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -35,11 +36,14 @@ class AttachedTier:
         stats: what it has done.
     """
 
-    def __init__(self, tier: SecondaryTierManager, row_bytes: int) -> None:
+    def __init__(self, tier: SecondaryTierManager, row_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = tier.name
         self.stats = TierStats()
         self._tier = tier
         self._row_bytes = row_bytes
+        self._clock = clock
+        self._stores_since = 0.0
+        self._loads_since = 0.0
         self._stores: dict[int, TransferJob] = {}
         self._loads: dict[int, TransferJob] = {}
         self._last_fault = ""
@@ -139,6 +143,10 @@ class AttachedTier:
             self._fault(f"submit of {len(job.keys)} chunks", error)
             return False
         self.stats.jobs_in_flight += 1
+        if len(jobs) == 1 and jobs is self._stores:
+            self._stores_since = self._clock()
+        elif len(jobs) == 1:
+            self._loads_since = self._clock()
         return True
 
     def _end(self, job: TransferJob, result: JobResult, *, is_store: bool) -> Sequence[bool]:
@@ -149,22 +157,24 @@ class AttachedTier:
         elif result.error:
             self._fault("store" if is_store else "load", result.error)
         self.stats.jobs_in_flight -= 1
-        self._count(job, succeeded, is_store=is_store, seconds=result.seconds)
+        if is_store and not self._stores:
+            self.stats.store_seconds += self._clock() - self._stores_since
+        elif not is_store and not self._loads:
+            self.stats.load_seconds += self._clock() - self._loads_since
+        self._count(job, succeeded, is_store=is_store)
         return succeeded
 
-    def _count(self, job: TransferJob, succeeded: Sequence[bool], *, is_store: bool, seconds: float = 0.0) -> None:
+    def _count(self, job: TransferJob, succeeded: Sequence[bool], *, is_store: bool) -> None:
         moved = sum(map(bool, succeeded))
         stats = self.stats
         if is_store:
             stats.stored_chunks += moved
             stats.stored_bytes += moved * self._row_bytes
             stats.store_failures += len(job.keys) - moved
-            stats.store_seconds += seconds
         else:
             stats.loaded_chunks += moved
             stats.loaded_bytes += moved * self._row_bytes
             stats.load_failures += len(job.keys) - moved
-            stats.load_seconds += seconds
 
     def _fault(self, what: str, error: Exception | str) -> None:
         self.stats.faults += 1

@@ -133,10 +133,10 @@ class TierWorker(SecondaryTierManager):
 
     def submit_store(self, job: TransferJob) -> None:
         self._stores[job.job_id] = job
-        self._post(partial(self._run_job, job, self._tier.store, time.monotonic()))
+        self._post(partial(self._run_job, job, self._tier.store))
 
     def submit_load(self, job: TransferJob) -> None:
-        self._post(partial(self._run_job, job, self._tier.load, time.monotonic()))
+        self._post(partial(self._run_job, job, self._tier.load))
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         results = []
@@ -217,14 +217,14 @@ class TierWorker(SecondaryTierManager):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run_job(self, job: TransferJob, move: _Move, submitted: float) -> None:
+    async def _run_job(self, job: TransferJob, move: _Move) -> None:
         succeeded: Sequence[bool] = [False] * len(job.keys)
         fault = ""
         try:
             succeeded = list(await move(job.keys, self._row_views(job.rows)))
         except BaseException as error:  # whatever it is, the job has one result and the loop lives on
             fault = f"{type(error).__name__}: {error}"
-        self._outbox.append(JobResult(job.job_id, succeeded, fault, time.monotonic() - submitted))
+        self._outbox.append(JobResult(job.job_id, succeeded, fault))
 
     async def _run_lookup(self, keys: tuple[OffloadKey, ...]) -> None:
         found = dict.fromkeys(keys, False)

@@ -59,7 +59,7 @@ class TieringOffloadingManager(OffloadingManager):
         num_rows = primary_tier.rows.table.num_rows
         job_ids = itertools.count()
         self._primary = primary_tier
-        self._tiers = [AttachedTier(tier, row_bytes) for tier in secondary_tiers]
+        self._tiers = [AttachedTier(tier, row_bytes, clock) for tier in secondary_tiers]
         self._cascade = Cascade(primary_tier.rows, self._tiers, job_ids)
         self._promotion = Promotion(primary_tier.rows, job_ids, max(1, int(num_rows * promotion_limit)))
         self._lookups = Lookups(

@@ -42,13 +42,11 @@ class JobResult:
         job_id: which job.
         succeeded: one flag per key of the job.
         error: why the whole batch failed, or empty.
-        seconds: how long it took from submission.
     """
 
     job_id: int
     succeeded: Sequence[bool]
     error: str = ""
-    seconds: float = 0.0
 
 
 class SecondaryTierManager(ABC):

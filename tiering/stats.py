@@ -19,7 +19,7 @@ class TierStats:
         store_failures, load_failures: chunks that a store or load was tried for in vain.
         lookup_failures: keys taken as absent because the tier raised.
         faults: calls of the tier that broke its contract or raised.
-        store_seconds, load_seconds: time from submission to end, summed over jobs.
+        store_seconds, load_seconds: time during which at least one store, or load, was under way.
         jobs_in_flight: jobs whose result has not come in yet.
     """
 
