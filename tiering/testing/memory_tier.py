@@ -20,6 +20,7 @@ class MemoryTierConfig(TierConfig):
 
     type: Literal["memory"] = "memory"
     max_chunks: int | None = Field(default=None, ge=1, description="chunks to keep; default: no bound")
+    follow_requests: bool = Field(default=True, description="whether requests served elsewhere refresh a chunk")
 
 
 class MemoryTier(Tier):
@@ -43,9 +44,8 @@ class MemoryTier(Tier):
         return key in self.objects
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
-        for key in keys:
-            if key in self.objects:
-                self.objects.move_to_end(key)
+        if self.config.follow_requests:
+            self._refresh(keys)
 
     async def lookup(self, keys: Sequence[OffloadKey]) -> list[bool]:
         return [key in self.objects for key in keys]
@@ -69,7 +69,7 @@ class MemoryTier(Tier):
             if stored and len(stored) == len(row):
                 np.frombuffer(row, np.uint8)[:] = np.frombuffer(stored, np.uint8)
             loaded.append(stored is not None and len(stored) == len(row))
-        self.touch([key for key, done in zip(reversed(keys), reversed(loaded), strict=True) if done])
+        self._refresh([key for key, done in zip(reversed(keys), reversed(loaded), strict=True) if done])
         return loaded
 
     async def usage(self) -> TierUsage:
@@ -84,3 +84,8 @@ class MemoryTier(Tier):
     async def keys(self) -> AsyncIterator[OffloadKey]:
         for key in list(self.objects):
             yield key
+
+    def _refresh(self, keys: Sequence[OffloadKey]) -> None:
+        for key in keys:
+            if key in self.objects:
+                self.objects.move_to_end(key)
