@@ -32,7 +32,11 @@ logger = logging.getLogger(__name__)
 
 
 class TieringOffloadingManager(OffloadingManager):
-    """Looks a key up primary first and then tier by tier, stores to all, promotes on a hit below (seed 004)."""
+    """Looks a key up primary first and then tier by tier, stores to all, promotes on a hit below (seed 004).
+
+    Attributes:
+        primary_tier: the rows.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class TieringOffloadingManager(OffloadingManager):
         """
         num_rows = primary_tier.rows.table.num_rows
         job_ids = itertools.count()
-        self._primary = primary_tier
+        self.primary_tier = primary_tier
         self._tiers = [AttachedTier(tier, row_bytes, clock) for tier in secondary_tiers]
         self._cascade = Cascade(primary_tier.rows, self._tiers, job_ids)
         self._promotion = Promotion(primary_tier.rows, job_ids, max(1, int(num_rows * promotion_limit)))
@@ -86,16 +90,16 @@ class TieringOffloadingManager(OffloadingManager):
         return self._lookups.source(key, req_context) or "cpu"
 
     def prepare_load(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> CPULoadStoreSpec:
-        load = self._primary.prepare_load(keys, req_context)
+        load = self.primary_tier.prepare_load(keys, req_context)
         self._lookups.release(req_context.req_id)
         return load
 
     def complete_load(self, keys: Iterable[OffloadKey], req_context: ReqContext | None = None) -> None:
-        self._primary.complete_load(keys, req_context)
+        self.primary_tier.complete_load(keys, req_context)
 
     def prepare_store(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         self._poll()
-        store = self._primary.prepare_store(keys, req_context)
+        store = self.primary_tier.prepare_store(keys, req_context)
         if store is not None:
             self._lookups.stored(store.keys_to_store, req_context)
             self._cascade.restrict(store.keys_to_store, req_context)
@@ -105,7 +109,7 @@ class TieringOffloadingManager(OffloadingManager):
         self, keys: Iterable[OffloadKey], success: bool = True, req_context: ReqContext | None = None
     ) -> None:
         keys = list(keys)
-        stored = self._primary.end_stores(keys, success=success)
+        stored = self.primary_tier.end_stores(keys, success=success)
         if stored:
             self._cascade.broadcast(stored)
         else:
@@ -113,13 +117,13 @@ class TieringOffloadingManager(OffloadingManager):
 
     def touch(self, keys: Iterable[OffloadKey]) -> None:
         keys = list(dict.fromkeys(keys))
-        self._primary.touch(keys)
+        self.primary_tier.touch(keys)
         self._touch_tiers(keys)
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         self._promotion.drop(req_context.req_id)
         self._lookups.finish(req_context)
-        self._touch_tiers(self._primary.finish_request(req_context))
+        self._touch_tiers(self.primary_tier.finish_request(req_context))
         for tier in self._tiers:
             tier.on_request_finished(req_context)
 
@@ -130,7 +134,7 @@ class TieringOffloadingManager(OffloadingManager):
         for tier in self._tiers:
             tier.on_schedule_end()
         self._lookups.end_step()
-        self._primary.on_schedule_end()
+        self.primary_tier.on_schedule_end()
         self._polled = False
 
     def has_pending_work(self) -> bool:
@@ -139,11 +143,11 @@ class TieringOffloadingManager(OffloadingManager):
     def reset_cache(self) -> None:
         self._promotion.drop_all()
         self._lookups.reset()
-        self._primary.reset_cache()
+        self.primary_tier.reset_cache()
 
     def take_events(self) -> list[OffloadingEvent]:
         self._poll()
-        events = list(self._primary.take_events())
+        events = list(self.primary_tier.take_events())
         for tier in self._tiers:
             events += tier.take_events()
         return events
@@ -151,7 +155,7 @@ class TieringOffloadingManager(OffloadingManager):
     def get_stats(self) -> Mapping[str, Any]:
         """Counters and gauges of the primary, and under ``tiers`` those of each secondary tier (`TierStats`)."""
         return {
-            **self._primary.get_stats(),
+            **self.primary_tier.get_stats(),
             "rows_promoting": self._promotion.num_rows,
             "rows_held": self._lookups.num_held,
             "promotions_refused": self._promotion.num_refused,
@@ -173,7 +177,7 @@ class TieringOffloadingManager(OffloadingManager):
         if failures:
             logger.error("the rows' memory is kept, because a tier could not be closed")
             raise failures[0]
-        self._primary.shutdown()
+        self.primary_tier.shutdown()
 
     def _poll(self) -> None:
         """Take up what the tiers have finished, once per step and before anything is decided in it."""

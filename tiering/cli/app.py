@@ -13,6 +13,7 @@ import typer
 
 from tiering.cli import config, tiers
 from tiering.cli.reclaim import collect_garbage
+from tiering.cli.replay import replay
 from tiering.errors import ConfigError, PluginError, TieringError
 
 __all__ = ["app", "main"]
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.add_typer(config.app, name="config")
 app.add_typer(tiers.app, name="tiers")
 app.command("gc")(collect_garbage)
+app.command()(replay)
 
 
 def _print_version(wanted: bool) -> None:

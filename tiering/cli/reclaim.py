@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tiering.cli.output import Format, FormatOption, print_json
+from tiering.region import reclaim_dead_regions
 
 __all__ = ["collect_garbage"]
 
@@ -19,8 +20,6 @@ def collect_garbage(
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Remove shared regions that no living process holds; those of living engines are left alone."""
-    from tiering.region import reclaim_dead_regions  # noqa: PLC0415  # it brings torch, which no other command needs
-
     removed = [str(path) for path in reclaim_dead_regions(directory)]
     if output is Format.JSON:
         print_json({"removed": removed})

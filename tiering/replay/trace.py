@@ -1,7 +1,7 @@
 """Request traces in the Mooncake format, one JSON object per line.
 
-``timestamp`` (ms), ``input_length`` and ``output_length`` (tokens), ``hash_ids``: one id per block of the prompt. Ids are
-chained, so that an id names its block together with everything before it.
+``timestamp`` (ms), ``input_length`` and ``output_length`` (tokens), ``hash_ids``: one id per block of the prompt. Ids
+are chained, so that an id names its block together with everything before it.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def read_trace(path: Path) -> Iterator[TraceRequest]:
         TraceError: the file cannot be read, or a line is not a request; the message names file and line. Raised when
             the line is reached.
     """
-    number = 0
+    number = 1
     try:
         with _open(path) as lines:
-            for number, line in enumerate(lines, start=1):
+            for line in lines:
                 if line.strip():
                     yield _parse(line)
+                number += 1
     except TraceError as error:
         raise TraceError(f"{path}:{number}: {error}") from None
     except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        place = f"{path}:{number + 1}" if number else f"{path}"
-        raise TraceError(f"{place}: cannot be read: {error}") from error
+        raise TraceError(f"{path}:{number}: cannot be read: {error}") from error
 
 
 def to_json_line(request: TraceRequest) -> str:
@@ -93,15 +93,15 @@ def _parse(line: str) -> TraceRequest:
     if not isinstance(hash_ids, list) or not all(_is_count(hash_id) and hash_id < 2**64 for hash_id in hash_ids):
         raise TraceError(f"hash_ids is {_shown(hash_ids)}; allowed: a list of integers in 0..2**64-1")
     return TraceRequest(
-        *(_count(fields, name) for name in ("timestamp", "input_length", "output_length")), tuple(hash_ids)
+        _count(fields, "timestamp"), _count(fields, "input_length"), _count(fields, "output_length"), tuple(hash_ids)
     )
 
 
 def _count(fields: dict[str, Any], name: str) -> int:
     value = fields.get(name)
-    if not _is_count(value):
+    if not isinstance(value, int) or not _is_count(value):
         raise TraceError(f"{name} is {_shown(value)}; allowed: an integer of at least 0")
-    return int(value)
+    return value
 
 
 def _is_count(value: object) -> bool:

@@ -10,7 +10,6 @@ from tiering.config import TieringConfig
 from tiering.engine_config import EngineConfig
 from tiering.errors import ConfigError
 from tiering.manager import TieringOffloadingManager
-from tiering.offloading_manager import OffloadingManager
 from tiering.primary import CPUPrimaryTierOffloadingManager
 from tiering.region import SharedOffloadRegion
 from tiering.specs.cpu import CPUOffloadingSpec
@@ -42,8 +41,19 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
         super().__init__(engine, config)
         self.namespace = namespace_of(engine, self.block_size_factor, self.layout.row_bytes)
         self.region: SharedOffloadRegion | None = None
+        self._tiering_manager: TieringOffloadingManager | None = None
 
-    def create_manager(self) -> OffloadingManager:
+    def get_manager(self) -> TieringOffloadingManager:
+        if self._tiering_manager is None:
+            self._tiering_manager = self.create_manager()
+        return self._tiering_manager
+
+    def unlink_region(self) -> None:
+        """Remove the region's name, once all workers have joined: whatever kills them, nothing is left behind."""
+        if self.region is not None:
+            self.region.unlink()
+
+    def create_manager(self) -> TieringOffloadingManager:
         """Create or join the region as the scheduler, open the tiers, and join them in a manager.
 
         The manager's `shutdown` closes all of it.
