@@ -73,18 +73,10 @@ class AttachedTier:
         """Return the jobs that have ended. Results for unknown jobs are dropped."""
         ended = EndedJobs([], [])
         try:
-            results = list(self._tier.get_finished_jobs())
-        except Exception as error:  # the tier is not ours
+            for result in self._tier.get_finished_jobs():
+                self._take_up(result, ended)
+        except Exception as error:  # the tier is not ours; what it reported before counts
             self._fault("get_finished_jobs", error)
-            return ended
-        for result in results:
-            if (store := self._stores.pop(result.job_id, None)) is not None:
-                self._end(store, result, is_store=True)
-                ended.stores.append(store)
-            elif (load := self._loads.pop(result.job_id, None)) is not None:
-                ended.loads.append((load, self._end(load, result, is_store=False)))
-            else:
-                self._fault("get_finished_jobs", ValueError(f"a result for job {result.job_id}, which is not open"))
         return ended
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
@@ -149,10 +141,19 @@ class AttachedTier:
             self._loads_since = self._clock()
         return True
 
+    def _take_up(self, result: JobResult, ended: EndedJobs) -> None:
+        if (store := self._stores.pop(result.job_id, None)) is not None:
+            self._end(store, result, is_store=True)
+            ended.stores.append(store)
+        elif (load := self._loads.pop(result.job_id, None)) is not None:
+            ended.loads.append((load, self._end(load, result, is_store=False)))
+        else:
+            self._fault("get_finished_jobs", ValueError(f"a result for job {result.job_id}, which is not open"))
+
     def _end(self, job: TransferJob, result: JobResult, *, is_store: bool) -> Sequence[bool]:
         succeeded = result.succeeded
-        if len(succeeded) != len(job.keys):
-            self._fault("job", ValueError(f"{len(succeeded)} results for {len(job.keys)} chunks"))
+        if not isinstance(succeeded, Sequence) or len(succeeded) != len(job.keys):
+            self._fault("job", ValueError(f"{len(job.keys)} flags expected for as many chunks, not {succeeded!r:.100}"))
             succeeded = [False] * len(job.keys)
         elif result.error:
             self._fault("store" if is_store else "load", result.error)

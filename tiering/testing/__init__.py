@@ -7,10 +7,10 @@ A typical test builds a manager over `PlainRows` with a `ScriptedTier` below it,
 from __future__ import annotations
 
 from tiering.testing.memory_tier import MemoryTier, MemoryTierConfig
+from tiering.testing.patterns import fill_row, key_pattern, row_matches
 from tiering.testing.plain_rows import PlainRows
 from tiering.testing.quiescence import NotQuiescentError, check_quiescent
 from tiering.testing.resource_watch import LeakError, ResourceWatch
-from tiering.testing.patterns import fill_row, key_pattern, row_matches
 from tiering.testing.scripted_tier import Call, ScriptedTier
 from tiering.testing.stepping import drain
 

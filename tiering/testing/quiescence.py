@@ -9,8 +9,8 @@ from typing import Any
 from tiering.keys import OffloadKey, make_offload_key
 from tiering.offloading_manager import LookupStatus, OffloadingManager
 from tiering.request import ReqContext
-from tiering.testing.plain_rows import PlainRows
 from tiering.testing.patterns import row_matches
+from tiering.testing.plain_rows import PlainRows
 
 __all__ = ["NotQuiescentError", "check_quiescent"]
 
@@ -28,7 +28,7 @@ def check_quiescent(
 ) -> None:
     """Check that a manager whose requests, loads and stores have all ended holds nothing any more.
 
-    After three empty steps: no pending work; all gauges of open things at zero; every row free or evictable, proved
+    Tiers with threads are to be waited for with `drain` before. After three empty steps: no pending work; all gauges of open things at zero; every row free or evictable, proved
     by reserving all of them at once for fresh keys; and, if ``rows`` are given, in the rows of those of ``keys`` that
     are READY their patterns. No tier is asked or written to. Afterwards the manager has no chunks in its rows.
 

@@ -10,8 +10,8 @@ from tiering.events import EventLog, OffloadingEvent
 from tiering.keys import OffloadKey
 from tiering.request import ReqContext
 from tiering.secondary_tier import JobResult, SecondaryTierManager, TransferJob
-from tiering.testing.plain_rows import UNWRITTEN, PlainRows
 from tiering.testing.patterns import fill_row
+from tiering.testing.plain_rows import UNWRITTEN, PlainRows
 
 __all__ = ["Call", "ScriptedTier"]
 
