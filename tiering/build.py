@@ -56,8 +56,14 @@ def open_secondary_tiers(
     opened = []
     with ExitStack() as undo:
         for tier_config in config.secondary_tier_configs:
-            worker = _open(tier_config, loop, namespace, row_views, enable_events=enable_events)
-            undo.callback(_close_again, worker)
+            try:
+                worker = _open(tier_config, loop, namespace, row_views, enable_events=enable_events)
+                undo.callback(_close_again, worker)
+                worker.announce_contents()
+            except Exception as error:
+                error.add_note(f"while opening the secondary tier {(tier_config.name or tier_config.type)!r}")
+                raise
+            logger.info("tier %s: %s", worker.name, worker.describe() or "open")
             opened.append(worker)
         undo.pop_all()
     return opened
@@ -78,21 +84,13 @@ def _open(
     *,
     enable_events: bool,
 ) -> TierWorker:
-    name = config.name or config.type
-    try:
-        worker = TierWorker(
-            lambda context: SecondaryTierFactory.create_secondary_tier(config, context),
-            loop,
-            row_views,
-            name=name,
-            row_bytes=namespace.row_bytes,
-            namespace=namespace,
-            enable_events=enable_events,
-            num_threads=config.threads,
-        )
-    except Exception as error:
-        error.add_note(f"while opening the secondary tier {name!r}")
-        raise
-    worker.announce_contents()
-    logger.info("tier %s: %s", name, worker.describe() or "open")
-    return worker
+    return TierWorker(
+        lambda context: SecondaryTierFactory.create_secondary_tier(config, context),
+        loop,
+        row_views,
+        name=config.name or config.type,
+        row_bytes=namespace.row_bytes,
+        namespace=namespace,
+        enable_events=enable_events,
+        num_threads=config.threads,
+    )

@@ -9,7 +9,6 @@ job's result, and with it the right to reuse the row, comes when it has ended.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
@@ -18,17 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from tiering.errors import TierError
 from tiering.events import EventLog, OffloadingEvent
 from tiering.keys import OffloadKey
 from tiering.naming import Namespace
-from tiering.questions import Questions
+from tiering.questions import Answer, Questions
 from tiering.request import ReqContext
 from tiering.secondary_tier import JobResult, SecondaryTierManager, TransferJob
 from tiering.tier import KnowsKeys, P, Tier, TierContext, TracksRecency
 
 __all__ = ["JobLoop", "TierWorker"]
-
-logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -113,6 +111,7 @@ class TierWorker(SecondaryTierManager):
         self._questions = Questions()
         self._events = EventLog("STORAGE", name) if enable_events else None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._has_ended = False
         context = TierContext(name, row_bytes, namespace, time.monotonic, self._run_blocking, self._report_evicted)
         loop.attach()
         try:
@@ -129,7 +128,10 @@ class TierWorker(SecondaryTierManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:
         if self._contains is not None:
             return self._contains(key)
-        return self._questions.answer(key, req_context.req_id)
+        answer = self._questions.answer(key, req_context.req_id)
+        if isinstance(answer, str):
+            raise TierError(answer)
+        return answer
 
     def submit_store(self, job: TransferJob) -> None:
         self._stores[job.job_id] = job
@@ -145,8 +147,8 @@ class TierWorker(SecondaryTierManager):
                 case JobResult() as result:
                     self._note_stored(result)
                     results.append(result)
-                case _Answers(found):
-                    self._questions.settle(found)
+                case _Answers(batch, found):
+                    self._questions.settle_batch(batch, found)
                 case _Evicted(keys):
                     if self._events is not None:
                         self._events.removed(keys)
@@ -160,8 +162,9 @@ class TierWorker(SecondaryTierManager):
         self._questions.forget(req_context.req_id)
 
     def on_schedule_end(self) -> None:
-        if keys := self._questions.take_unasked():
-            self._post(partial(self._run_lookup, keys))
+        batch, keys = self._questions.take_unasked()
+        if keys:
+            self._post(partial(self._run_lookup, batch, keys))
 
     def has_pending_work(self) -> bool:
         return bool(self._outbox or self._inbox or self._questions.num_open)
@@ -173,11 +176,16 @@ class TierWorker(SecondaryTierManager):
         """Wait for what runs, then close the tier.
 
         Raises:
-            TimeoutError: something still runs after ``close_timeout_seconds``. It may still touch its rows.
+            TimeoutError: something still runs after ``close_timeout_seconds``. It may still touch its rows, and its
+                threads live on.
+            Exception: what `Tier.close` raised. Our threads have ended.
         """
-        self._loop.wait_for(self._run_close(), self._close_timeout_seconds)
-        self._threads.shutdown()
-        self._loop.detach()
+        try:
+            self._loop.wait_for(self._run_close(), self._close_timeout_seconds)
+        finally:
+            if self._has_ended:
+                self._threads.shutdown()
+                self._loop.detach()
 
     def describe(self) -> str:
         """One line about what the tier found and chose when it opened."""
@@ -226,14 +234,13 @@ class TierWorker(SecondaryTierManager):
             fault = f"{type(error).__name__}: {error}"
         self._outbox.append(JobResult(job.job_id, succeeded, fault))
 
-    async def _run_lookup(self, keys: tuple[OffloadKey, ...]) -> None:
-        found = dict.fromkeys(keys, False)
+    async def _run_lookup(self, batch: int, keys: tuple[OffloadKey, ...]) -> None:
+        found: dict[OffloadKey, Answer]
         try:
-            found.update(zip(keys, await self._tier.lookup(keys), strict=True))
-        except BaseException:  # an unanswered question is a miss
-            logger.warning("tier %s failed in lookup of %d keys", self.name, len(keys), exc_info=True)
-            found = dict.fromkeys(keys, False)
-        self._outbox.append(_Answers(found))
+            found = dict(zip(keys, map(bool, await self._tier.lookup(keys)), strict=True))
+        except BaseException as error:  # every question has an answer and the loop lives on
+            found = dict.fromkeys(keys, f"{type(error).__name__}: {error}")
+        self._outbox.append(_Answers(batch, found))
 
     async def _run_touch(self, keys: Sequence[OffloadKey]) -> None:
         if self._touch is not None:
@@ -249,7 +256,10 @@ class TierWorker(SecondaryTierManager):
         self._run_inbox()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await self._tier.close()
+        try:
+            await self._tier.close()
+        finally:
+            self._has_ended = True
 
 
 _Move = Callable[[Sequence[OffloadKey], Sequence[memoryview]], Awaitable[list[bool]]]
@@ -260,4 +270,5 @@ class _Evicted(NamedTuple):
 
 
 class _Answers(NamedTuple):
-    found: dict[OffloadKey, bool]
+    batch: int
+    found: dict[OffloadKey, Answer]
