@@ -207,9 +207,11 @@ def must_be_listed(name: str, tree: ast.Module) -> bool:
 
 
 def imported_names(tree: ast.Module) -> set[str]:
+    """Name what is imported, at once or (behind `if TYPE_CHECKING`) when it is first used."""
+    lazily = [inner for node in tree.body if isinstance(node, ast.If) for inner in node.body]
     return {
         alias.asname or alias.name
-        for node in tree.body
+        for node in tree.body + lazily
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
