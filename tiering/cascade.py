@@ -20,38 +20,35 @@ class Cascade:
         self._rows = rows
         self._tiers = tiers
         self._job_ids = job_ids
-        self._restricted: dict[OffloadKey, frozenset[str]] = {}
+        self._restricted: dict[int, frozenset[str]] = {}
 
-    @property
-    def num_restricted(self) -> int:
-        """Chunks whose store is open and may go to some tiers only."""
-        return len(self._restricted)
+    def restrict(self, rows: Sequence[int], req_context: ReqContext) -> None:
+        """Remember to which tiers the request lets the chunks go that it writes into rows just reserved.
 
-    def restrict(self, keys: Sequence[OffloadKey], req_context: ReqContext) -> None:
-        """Remember to which tiers the request lets its chunks go, until they are stored or given up."""
+        By row, because after a reset a key may have two stores open, of different requests.
+        """
         allowed = req_context.store_tiers
         if allowed is not None:
-            self._restricted.update(dict.fromkeys(keys, allowed))
-
-    def lift(self, keys: Sequence[OffloadKey]) -> None:
-        """Forget the restrictions of chunks whose store was given up."""
-        if self._restricted:
-            for key in keys:
-                self._restricted.pop(key, None)
+            self._restricted.update(dict.fromkeys(rows, allowed))
+        elif self._restricted:
+            for row in rows:
+                self._restricted.pop(row, None)  # of an earlier store, given up
 
     def broadcast(self, keys: Sequence[OffloadKey]) -> None:
-        """Store these readable chunks in every tier they may go to, as one job per tier."""
-        restrictions = {}
-        if self._restricted:
-            restrictions = {key: self._restricted.pop(key) for key in keys if key in self._restricted}
+        """Store these chunks, readable since now, in every tier they may go to, as one job per tier."""
+        rows = [self._rows.index[key] for key in keys]
+        restrictions = {row: self._restricted.pop(row) for row in rows if row in self._restricted}
         for tier in self._tiers:
-            allowed = [k for k in keys if k not in restrictions or tier.matches(restrictions[k])]
-            if not allowed:
-                continue
-            rows = tuple(self._rows.index[key] for key in allowed)
-            self._rows.pin(rows)
-            if not tier.submit_store(TransferJob(next(self._job_ids), tuple(allowed), rows)):
-                self._rows.unpin(rows)
+            allowed = {
+                key: row
+                for key, row in zip(keys, rows, strict=True)
+                if row not in restrictions or tier.matches(restrictions[row])
+            }
+            if allowed:
+                job = TransferJob(next(self._job_ids), tuple(allowed), tuple(allowed.values()))
+                self._rows.pin(job.rows)
+                if not tier.submit_store(job):
+                    self._rows.unpin(job.rows)
 
     def finish(self, job: TransferJob) -> None:
         """Release the rows of a job that has ended, whatever came of it."""

@@ -102,18 +102,13 @@ class TieringOffloadingManager(OffloadingManager):
         store = self.primary_tier.prepare_store(keys, req_context)
         if store is not None:
             self._lookups.stored(store.keys_to_store, req_context)
-            self._cascade.restrict(store.keys_to_store, req_context)
+            self._cascade.restrict(store.store_spec.block_ids.tolist(), req_context)
         return store
 
     def complete_store(
         self, keys: Iterable[OffloadKey], success: bool = True, req_context: ReqContext | None = None
     ) -> None:
-        keys = list(keys)
-        stored = self.primary_tier.end_stores(keys, success=success)
-        if stored:
-            self._cascade.broadcast(stored)
-        else:
-            self._cascade.lift(keys)
+        self._cascade.broadcast(self.primary_tier.end_stores(keys, success=success))
 
     def touch(self, keys: Iterable[OffloadKey]) -> None:
         keys = list(dict.fromkeys(keys))

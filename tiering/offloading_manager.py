@@ -129,8 +129,12 @@ class OffloadingManager(ABC):
 
     @abstractmethod
     def reset_cache(self) -> None:
-        """Forget all chunks at once, without waiting. Copies under way end as if nothing had happened, but leave
-        nothing behind. Chunks in lower tiers stay."""
+        """Forget all chunks at once, without waiting. Chunks in lower tiers stay.
+
+        Copies under way end as if nothing had happened, but leave nothing behind. A key that is stored or loaded anew
+        meanwhile then has several stores, or several loads, open: they are to be completed in the order in which they
+        began.
+        """
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         """Return what was stored and removed since the last call."""
