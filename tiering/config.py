@@ -40,6 +40,9 @@ __all__ = ["TIER_LIST_KEYS", "AvailablePlugins", "RegionConfig", "TieringConfig"
 TIER_LIST_KEYS = ("secondary_tier_configs", "secondary_tiers")
 """The spellings of the list of tiers, the usual one first."""
 
+_IDENTIFYING = {"type", "name"}
+"""Settings that say which tier is meant, so that no default can give them."""
+
 
 @dataclass(frozen=True, slots=True)
 class AvailablePlugins:
@@ -102,7 +105,7 @@ def _tier_config(item: Any, info: ValidationInfo) -> TierConfig:
         config_type = info.context.resolve_tier(tier_type).config_type
     except PluginError as error:
         raise _located(("type",), str(error), tier_type) from error
-    applicable = config_type.model_fields.keys() - TierConfig.model_fields.keys()
+    applicable = config_type.model_fields.keys() - _IDENTIFYING
     defaults = {key: value for key, value in info.data.get("defaults", {}).items() if key in applicable}
     return config_type.model_validate_json(json.dumps(_merged(defaults, item)), strict=True, context=info.context)
 
@@ -204,7 +207,7 @@ class TieringConfig(BaseModel):
     @model_validator(mode="after")
     def _defaults_are_used(self) -> Self:
         known = {key for tier in self.secondary_tier_configs for key in type(tier).model_fields}
-        known -= TierConfig.model_fields.keys()
+        known -= _IDENTIFYING
         for key, value in self.defaults.items() if self.secondary_tier_configs else ():
             if key not in known:
                 allowed = f"{did_you_mean(key, known)}; allowed: {', '.join(sorted(known))}"
