@@ -202,8 +202,8 @@ class CPUOffloadingManager(OffloadingManager):
             "requests": len(self._chunks),
         }
 
-    def _record(self, reused: Iterable[tuple[OffloadKey, bool]], req_context: ReqContext) -> None:
-        if req_context.req_id:
+    def _record(self, reused: Sequence[tuple[OffloadKey, bool]], req_context: ReqContext) -> None:
+        if reused and req_context.req_id:
             chunks = self._chunks.setdefault(req_context.req_id, {})
             for key, was_there in reused:
                 chunks.setdefault(key, was_there)

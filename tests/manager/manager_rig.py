@@ -41,7 +41,11 @@ def keys(*numbers: int) -> list[OffloadKey]:
 
 
 class Rig:
-    """Counts no rows itself: what it knows, it knows from the manager's answers and from the bytes."""
+    """Counts no rows itself: what it knows, it knows from the manager's answers and from the bytes.
+
+    Attributes:
+        now: the manager's time, which moves when a test says so.
+    """
 
     def __init__(
         self,
@@ -50,8 +54,9 @@ class Rig:
         policy: str = "lru",
         events: bool = False,
         more_tiers: Callable[[PlainRows], Sequence[SecondaryTierManager]] = lambda rows: (),
-        **options: float | Callable[[], float],
+        **options: float,
     ) -> None:
+        self.now = 0.0
         self.num_rows = num_rows
         self.rows = PlainRows(num_rows, ROW_BYTES)
         self.tiers = [ScriptedTier(name, self.rows, enable_events=events) for name in tier_names]
@@ -60,7 +65,8 @@ class Rig:
             self.primary,
             [*self.tiers, *more_tiers(self.rows)],
             row_bytes=ROW_BYTES,
-            **options,  # type: ignore[arg-type]
+            clock=lambda: self.now,
+            **options,
         )
         self.seen: dict[OffloadKey, None] = {}
 
