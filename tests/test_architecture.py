@@ -25,6 +25,7 @@ CONTROL_PATH = (
     "tiering.promotion",
     "tiering.cascade",
     "tiering.rows",
+    "tiering.row_table",
     "tiering.questions",
     "tiering.attached_tier",
 )
@@ -75,7 +76,7 @@ RULES: tuple[OnlyIn | Never, ...] = (
         ("tiering.device", "tiering.region", "tiering.testing", "tiering.replay", "examples", "benchmarks", "plugins"),
         "torch is slow to load and only moves bytes",
     ),
-    OnlyIn(("pluggy",), ("tiering.hookspecs", "tiering.registry"), "one door for plugins"),
+    OnlyIn(("pluggy",), ("tiering.hookspecs", "tiering.hook_marker", "tiering.registry"), "one door for plugins"),
     OnlyIn(
         ("asyncio", "threading", "concurrent"),
         (

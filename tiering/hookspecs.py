@@ -1,4 +1,4 @@
-"""The two hooks through which tiers and eviction policies come in, and the marker a plugin puts on its own.
+"""The two hooks through which tiers and eviction policies come in.
 
 A plugin is a module (or object) named by an entry point of the group ``tiering.tiers`` or ``tiering.policies``; the
 entry point's name is what users write in their configuration. The module holds one function::
@@ -12,18 +12,12 @@ entry point's name is what users write in their configuration. The module holds 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pluggy
 
-if TYPE_CHECKING:
-    from tiering.policies.policy import EvictionPolicy
-    from tiering.tier import Tier
+from tiering.policies.policy import EvictionPolicy
+from tiering.tier import Tier
 
-__all__ = ["hookimpl", "tiering_register_policy", "tiering_register_tier"]
-
-hookimpl = pluggy.HookimplMarker("tiering")
-"""Marks a plugin's function as the implementation of the hook it is named after."""
+__all__ = ["tiering_register_policy", "tiering_register_tier"]
 
 _hookspec = pluggy.HookspecMarker("tiering")
 

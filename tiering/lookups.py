@@ -18,7 +18,7 @@ from tiering.offloading_manager import LookupStatus, PrefixLookup
 from tiering.primary import CPUOffloadingManager
 from tiering.promotion import Promotion
 from tiering.request import ReqContext
-from tiering.rows import WRITING
+from tiering.row_table import WRITING
 from tiering.secondary_tier import TransferJob
 
 __all__ = ["Lookups"]
@@ -36,6 +36,7 @@ class _Request:
         "out_of_rows",
         "ready_rows",
         "sources",
+        "waited",
         "waiting",
     )
 
@@ -53,6 +54,8 @@ class _Request:
         """Whether it has asked in this step."""
         self.waiting = False
         """Whether some answer in this step was PENDING or UNKNOWN."""
+        self.waited = False
+        """Whether it was waiting when it last asked, and has not gone on since."""
         self.out_of_rows = False
         """Whether a promotion found no row in this step."""
         self.capped = False
@@ -100,6 +103,8 @@ class Lookups:
     def lookup_prefix(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> PrefixLookup:
         """See `OffloadingManager.lookup_prefix`."""
         keys = list(keys)
+        if not keys:
+            return PrefixLookup(0, LookupStatus.ABSENT)
         request = self._request(req_context)
         ready = self._primary.lease_ready_prefix(keys)
         request.ready_rows += ready
@@ -126,7 +131,8 @@ class Lookups:
             if not done and key in request.next_tier:
                 request.next_tier[key] += 1
                 request.sources.pop(key, None)
-        self._hold(job.req_id, request, rows)
+        if request.waited:
+            self._hold(job.req_id, request, rows)
 
     def stored(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
         """The request stores these chunks itself: what the tiers said of them no longer holds."""
@@ -144,6 +150,7 @@ class Lookups:
             if request.waiting and req_id:
                 self._hold(req_id, request, request.ready_rows)
             request.ready_rows.clear()
+            request.waited = request.waiting
             request.asked = request.waiting = request.out_of_rows = False
         self._asked.clear()
         self._requests.pop("", None)
@@ -153,12 +160,12 @@ class Lookups:
                 self.release(next(iter(self._deadlines)))
 
     def release(self, req_id: str) -> None:
-        """Unpin what is held for a request: it loads now, has ended, or was not seen for too long."""
+        """Unpin what is held for a request: it goes on now, has ended, or was not seen for too long."""
         self._deadlines.pop(req_id, None)
         request = self._requests.get(req_id)
         if request is None:
             return
-        request.capped = False
+        request.capped = request.waited = request.waiting = False
         if request.held:
             self.num_held -= len(request.held)
             self._rows.unpin(request.held)

@@ -91,7 +91,8 @@ class TieringOffloadingManager(OffloadingManager):
 
     def prepare_load(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> CPULoadStoreSpec:
         load = self.primary_tier.prepare_load(keys, req_context)
-        self._lookups.release(req_context.req_id)
+        if load.block_ids.size:
+            self._lookups.release(req_context.req_id)
         return load
 
     def complete_load(self, keys: Iterable[OffloadKey], req_context: ReqContext | None = None) -> None:
@@ -99,6 +100,9 @@ class TieringOffloadingManager(OffloadingManager):
 
     def prepare_store(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         self._poll()
+        keys = list(keys)
+        if keys:
+            self._lookups.release(req_context.req_id)
         store = self.primary_tier.prepare_store(keys, req_context)
         if store is not None:
             self._lookups.stored(store.keys_to_store, req_context)

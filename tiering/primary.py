@@ -14,7 +14,8 @@ from tiering.keys import OffloadKey
 from tiering.offloading_manager import LookupStatus, OffloadingManager, PrefixLookup
 from tiering.policies.policy import EvictionPolicy
 from tiering.request import ReqContext
-from tiering.rows import WRITING, Rows, RowTable
+from tiering.row_table import WRITING, RowTable
+from tiering.rows import Rows
 from tiering.transfer_specs import CPULoadStoreSpec, PrepareStoreOutput
 
 __all__ = ["CPUOffloadingManager", "CPUPrimaryTierOffloadingManager", "RowMemory"]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, runtime_checkabl
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tiering.hookspecs import hookimpl
+from tiering.hook_marker import hookimpl
 from tiering.keys import OffloadKey
 from tiering.naming import Namespace
 from tiering.quantities import ByteSize, Duration

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from tiering.keys import OffloadKey
 from tiering.policies.policy import EvictionPolicy, hookimpl
 from tiering.policies.recency_list import RecencyList, Victim
-from tiering.rows import WRITING, RowTable
+from tiering.row_table import WRITING, RowTable
 
 __all__ = ["ARCCachePolicy", "tiering_register_policy"]
 

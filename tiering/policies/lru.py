@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tiering.keys import OffloadKey
 from tiering.policies.policy import EvictionPolicy, hookimpl
 from tiering.policies.recency_list import RecencyList, Victim
-from tiering.rows import RowTable
+from tiering.row_table import RowTable
 
 __all__ = ["LRUCachePolicy", "tiering_register_policy"]
 

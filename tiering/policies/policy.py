@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from tiering.hookspecs import hookimpl
+from tiering.hook_marker import hookimpl
 from tiering.keys import OffloadKey
-from tiering.rows import RowTable
+from tiering.row_table import RowTable
 
 __all__ = ["EvictionPolicy", "hookimpl"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from tiering.rows import RowTable
+from tiering.row_table import RowTable
 
 __all__ = ["RecencyList", "Victim"]
 
