@@ -77,7 +77,12 @@ class FilterReusedOffloadingManager(OffloadingManager):
 
     def prepare_store(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         keys = list(dict.fromkeys(keys))
-        eligible = [key for key in keys if self._note_offer(key, req_context)]
+        eligible = [
+            key
+            for key in keys
+            if self._note_offer(key, req_context)
+            or self._backing.status(key, req_context) is not LookupStatus.ABSENT  # already stored: a use, not an offer
+        ]
         self.num_skipped += len(keys) - len(eligible)
         return self._backing.prepare_store(eligible, req_context)
 
