@@ -5,7 +5,7 @@ step of the engine: lookups and prepares in any order, then `on_schedule_end`. A
 later one.
 
 Keys are given as any iterable: a list, a set, an iterator. Keys that repeat within a call count once; an empty call
-has no effect. The table of results in ARCHITECTURE.md is walked by ``tests/manager/test_contract_table.py``.
+has no effect. The tables of results in docs/contract.md are walked by ``tests/manager/test_contract_table.py``.
 """
 
 from __future__ import annotations
