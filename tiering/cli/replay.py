@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tiering.cli.output import Format, FormatOption, print_json
 from tiering.config_file import load_config
-from tiering.errors import ConfigError
+from tiering.errors import TraceError
 from tiering.quantities import parse_bytes
 from tiering.registry import resolve_policy
 from tiering.replay.generator import generate_trace
@@ -33,7 +33,7 @@ def _size(text: str | int) -> int:
 def _row_count(text: str) -> int | None:
     if text == "inf":
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise typer.BadParameter(f"{text!r} is not a positive number or inf")
     return int(text)
 
@@ -129,7 +129,7 @@ def _requests(trace: Path | None, generate: int, seed: int, limit: int | None) -
         return list(itertools.islice(generate_trace(seed), min(generate, limit or generate)))
     requests = list(itertools.islice(read_trace(trace), limit))
     if not requests:
-        raise ConfigError(f"{trace}: holds no requests")
+        raise TraceError(f"{trace}: holds no requests")
     return requests
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tiering.errors import TraceError
 from tiering.keys import OffloadKey, make_offload_key
@@ -48,17 +51,19 @@ def read_trace(path: Path) -> Iterator[TraceRequest]:
         TraceError: the file cannot be read, or a line is not a request; the message names file and line. Raised when
             the line is reached.
     """
-    number = 1
+    number = 0
     try:
         with _open(path) as lines:
             for line in lines:
+                number += 1
                 if line.strip():
                     yield _parse(line)
-                number += 1
     except TraceError as error:
         raise TraceError(f"{path}:{number}: {error}") from None
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}:{number}: cannot be read: {error}") from error
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        place = f"{path}:{number + 1}" if number else path
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"{place}: cannot be read: {reason}") from error
 
 
 def to_json_line(request: TraceRequest) -> str:
@@ -72,18 +77,18 @@ def to_json_line(request: TraceRequest) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def _open(path: Path) -> IO[str]:
+def _open(path: Path) -> BufferedIOBase:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
+        return gzip.open(path)
     if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
+        return lzma.open(path)
+    return path.open("rb")
 
 
-def _parse(line: str) -> TraceRequest:
+def _parse(line: bytes) -> TraceRequest:
     try:
         fields = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: no JSON, no UTF-8, or a number of thousands of digits
         raise TraceError(f"is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise TraceError(
@@ -92,6 +97,9 @@ def _parse(line: str) -> TraceRequest:
     hash_ids = fields.get("hash_ids")
     if not isinstance(hash_ids, list) or not all(_is_count(hash_id) and hash_id < 2**64 for hash_id in hash_ids):
         raise TraceError(f"hash_ids is {_shown(hash_ids)}; allowed: a list of integers in 0..2**64-1")
+    if len(set(hash_ids)) != len(hash_ids):
+        twice = next(hash_id for hash_id, count in Counter(hash_ids).items() if count > 1)
+        raise TraceError(f"hash_ids holds {twice} more than once; allowed: distinct ids, one per block of the prompt")
     return TraceRequest(
         _count(fields, "timestamp"), _count(fields, "input_length"), _count(fields, "output_length"), tuple(hash_ids)
     )
