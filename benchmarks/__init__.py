@@ -1,0 +1,1 @@
+"""Benchmarks: every number stands beside this machine's own limit, measured in the same run (``make bench``)."""
