@@ -16,6 +16,7 @@ from tiering.tier import TierContext
 from tiers.disk.config import DiskConfig
 from tiers.disk.header import PAGE_BYTES
 from tiers.disk.slot_io import slot_bytes_for
+from tiers.disk.system_calls import SystemCalls
 from tiers.disk.tier import DiskTier
 
 ROW_BYTES = 8192
@@ -81,6 +82,7 @@ class Disk:
         self.root = root
         self.row_bytes = row_bytes
         self.clock = Clock()
+        self.system = SystemCalls()
         self.evicted: list[OffloadKey] = []
 
     @property
@@ -102,7 +104,7 @@ class Disk:
             run_blocking=run_on_default_threads,
             report_evicted=self.evicted.extend,
         )
-        return DiskTier(config, context)
+        return DiskTier(config, context, self.system)
 
     @asynccontextmanager
     async def opened(self, num_slots: int = 8, **settings: object) -> Iterator[DiskTier]:
@@ -147,3 +149,16 @@ class Disk:
 async def present(tier: DiskTier) -> list[int]:
     """Return the numbers of all chunks in the index, the least recent first."""
     return [int.from_bytes(key[:32], "big") async for key in tier.keys()]  # noqa: SIM118
+
+
+async def index_is_written(tier: DiskTier) -> None:
+    """Wait until all journals have written, or failed to write, what was noted."""
+    for root in tier._roots:
+        if root.journal is not None:
+            await root.journal.settled()
+
+
+async def roots_are_checked(tier: DiskTier) -> None:
+    """Try again what is due, and wait for these and all other checks of roots."""
+    while attempts := tier._roots.revive():
+        await asyncio.wait(attempts)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from disk_harness import Disk, bytes_of, key_of, namespace, present
 
-from tiers.disk.header import PAGE_BYTES, SlotHeader, fill_header, parse_header
+from tiers.disk.header import PAGE_BYTES, SlotHeader, encode_header, parse_header
 
 
 def replacement(disk: Disk, stored_row_bytes: int) -> bytes:
@@ -21,10 +21,8 @@ def replacement(disk: Disk, stored_row_bytes: int) -> bytes:
     import xxhash
 
     row = bytes_of(key_of(2), stored_row_bytes)
-    page = memoryview(bytearray(PAGE_BYTES))
     checksum = xxhash.xxh3_64_intdigest(row)
-    fill_header(page, SlotHeader(namespace().fingerprint, key_of(2), 2, stored_row_bytes, checksum))
-    return bytes(page) + row
+    return encode_header(SlotHeader(namespace().fingerprint, key_of(2), 2, stored_row_bytes, checksum)) + row
 
 
 @pytest.mark.parametrize("change_of_length", [8192, 1, -1, -8192])
@@ -206,9 +204,9 @@ def test_the_free_space_reserve_is_left_alone(disk: Disk) -> None:
 
 
 def test_a_header_of_another_format_version_is_not_read() -> None:
-    page = memoryview(bytearray(PAGE_BYTES))
     header = SlotHeader(bytes(16), key_of(1), 5, 8192, 99)
-    fill_header(page, header)
+    page = memoryview(bytearray(encode_header(header)))
+    assert len(page) == PAGE_BYTES
     assert parse_header(page) == header
     page[8] = 2
     assert parse_header(page) is None

@@ -8,10 +8,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from disk_harness import Disk, key_of, keys_of, present, rows_for
 
 from tiering.errors import ConfigError
+from tiering.keys import OffloadKey
+from tiers.disk.index_columns import IndexColumns
 from tiers.disk.slots import IndexEntry, SlotTable
 
 
@@ -91,7 +94,7 @@ def test_removals_of_every_kind_give_their_slots_back(disk: Disk) -> None:
             for number in range(10, 20):
                 disk.overwrite(disk.offset_of(number) + 4096, b"?")
             assert await disk.load(tier, *range(20)) == [False] * 20
-            assert disk.evicted == keys_of(*range(10, 20))
+            assert disk.evicted == keys_of(*range(20))
             assert (await tier.usage()).used_bytes == 0
             assert await disk.store(tier, *range(100, 120)) == [True] * 20
             assert tier.counters.evicted == 0
@@ -149,28 +152,72 @@ def test_rows_are_readable_through_neighbouring_slots_after_fragmentation(disk: 
     asyncio.run(scenario())
 
 
+def taken(table: SlotTable, count: int, **excluded: set[int]) -> tuple[list[int], list[OffloadKey]]:
+    slots, victims = table.take(count, **excluded)
+    return slots, [entry.key for entry in victims]
+
+
+def restored(table: SlotTable, root: int, *entries: IndexEntry) -> SlotTable:
+    """Put entries, with slots numbered within ``root``, into a table."""
+    slots, generations = (np.array([entry[at] for entry in entries], np.uint64) for at in (1, 2))
+    table.restore(root, IndexColumns([entry.key for entry in entries], slots, generations, generations))
+    return table
+
+
 def test_a_full_root_gives_no_fresh_slots() -> None:
     table = SlotTable(8, num_roots=2)
-    slots, _ = table.take(4)
-    assert slots == [0, 1, 2, 3]
+    assert taken(table, 4) == ([0, 1, 2, 3], [])
     table.insert(key_of(1), 0, table.new_generation())
     table.insert(key_of(2), 1, table.new_generation())
     table.give_back_unbacked(2)
     table.give_back(3)
-    assert table.take(3, full_roots={0}) == ([3, 5, 7], [])
-    assert table.take(3, full_roots={0}) == ([0, 1], keys_of(1, 2))
-    assert table.take(9) == ([2, 4, 6], [])
-    assert table.take(9) == ([], [])
+    assert taken(table, 3, full_roots={0}) == ([3, 5, 7], [])
+    assert taken(table, 3, full_roots={0}) == ([0, 1], keys_of(1, 2))
+    assert taken(table, 9) == ([2, 4, 6], [])
+    assert taken(table, 9) == ([], [])
+
+
+def test_an_unusable_root_gives_and_loses_nothing() -> None:
+    table = SlotTable(8, num_roots=2)
+    slots, _ = table.take(6)
+    for slot in slots:
+        table.insert(key_of(slot), slot, table.new_generation())
+    assert taken(table, 9, unusable_roots={0}) == ([1, 3, 5, 7], keys_of(1, 3, 5))
+    assert taken(table, 9, unusable_roots={0, 1}) == ([], [])
+    assert table.keys() == keys_of(0, 2, 4)
+
+
+def test_a_lost_root_is_forgotten_until_it_is_restored() -> None:
+    table = SlotTable(8, num_roots=2)
+    slots, _ = table.take(6)
+    for slot in slots[:4]:
+        table.insert(key_of(slot), slot, slot + 1)
+    table.pin(key_of(2))
+    assert table.lose(0) == keys_of(0, 2)
+    assert not table.insert(key_of(4), 4, 9), "a write that ends after its root is lost counts for nothing"
+    table.give_back(4)
+    table.unpin(2)
+    assert taken(table, 9) == ([1, 3, 7], keys_of(1, 3))
+    table.insert(key_of(1), 1, 20)
+    restored(table, 0, IndexEntry(key_of(1), 2, 10), IndexEntry(key_of(2), 1, 3))
+    assert table.keys() == keys_of(2, 1), "what was found again goes before what is here"
+    assert table.entry(key_of(1)) == IndexEntry(key_of(1), 1, 20), "the newer write of two counts"
+    assert taken(table, 9)[0] == [0, 1, 2, 4, 6]
 
 
 def test_every_slot_is_handed_out_once_after_recovery() -> None:
-    table = SlotTable(11, num_roots=3)
-    table.restore([IndexEntry(key_of(slot), slot, slot) for slot in (4, 6, 1)])
-    assert table.take(11) == ([*range(11)], keys_of(4, 6, 1))
+    table = restored(SlotTable(11, num_roots=3), 1, *(IndexEntry(key_of(slot), slot // 3, slot) for slot in (4, 1)))
+    restored(table, 0, IndexEntry(key_of(6), 2, 6))
+    restored(table, 2)
+    assert taken(table, 11) == ([*range(11)], keys_of(6, 4, 1))
 
 
-def test_generations_go_on_after_those_recovered() -> None:
-    table = SlotTable(4)
-    table.restore([IndexEntry(key_of(1), 2, 40), IndexEntry(key_of(2), 0, 7)])
-    assert table.new_generation() == 41
-    assert table.take(4) == ([0, 1, 2, 3], keys_of(1, 2))
+def test_generations_are_the_time_of_day_and_never_go_back() -> None:
+    now = 1_000_000
+    table = restored(SlotTable(4, wall_microseconds=lambda: now), 0, IndexEntry(key_of(1), 2, 40))
+    assert table.new_generation() == 1_000_000
+    assert table.new_generation() == 1_000_001
+    now = 77
+    assert table.new_generation() == 1_000_002
+    now = 2_000_000
+    assert table.new_generation() == 2_000_000

@@ -20,7 +20,16 @@ from pathlib import Path
 
 import mounts
 import pytest
-from disk_harness import Disk, assert_untouched_around, blank_rows, bytes_of, keys_of, present, rows_for
+from disk_harness import (
+    Disk,
+    assert_untouched_around,
+    blank_rows,
+    bytes_of,
+    keys_of,
+    present,
+    roots_are_checked,
+    rows_for,
+)
 
 from tiering.errors import PermanentTierError
 from tiers.disk.tier import DiskTier
@@ -79,6 +88,7 @@ def test_reads_that_fail_cost_no_chunk_and_no_descriptor(faulty: mounts.Faulty, 
             num_descriptors = len(os.listdir("/proc/self/fd"))
             for _ in range(1000):
                 assert await disk.load(tier, 1) == [False]
+            await roots_are_checked(tier)
             assert len(os.listdir("/proc/self/fd")) < num_descriptors + 10, "a few may be open for the moment"
             assert tier.counters.read_errors == 1000
             faulty.fail()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from tiering.tier import ByteSize, TierConfig
+from tiering.tier import ByteSize, Duration, TierConfig
 
 __all__ = ["DiskConfig"]
 
@@ -20,7 +20,8 @@ def _yaml_switch(value: object) -> object:
 class DiskConfig(TierConfig):
     """Settings of one disk tier.
 
-    ``root_dirs`` are resolved; they must be distinct and none may lie inside another.
+    ``root_dirs`` are resolved; they must be distinct and none may lie inside another. ``threads`` is the number of
+    reads and writes in flight at a time.
     """
 
     root_dirs: tuple[Path, ...] = Field(
@@ -29,7 +30,17 @@ class DiskConfig(TierConfig):
     capacity: ByteSize = Field(
         gt=0, description="bytes of disk space to use over all roots; chunks count with header and padding"
     )
-    threads: int = Field(default=4, ge=1, le=64, description="reads and writes in flight at a time")
+    eviction: Literal["lru", "fifo"] = Field(
+        default="lru",
+        description="who makes room: what was not used for longest, or (fifo) what was stored first and not used since",
+    )
+    ttl: Duration | None = Field(default=None, gt=0, description="drop chunks this long after they were stored")
+    admission: Literal["all", "second_offer"] = Field(
+        default="all", description="store every chunk offered, or only from its second offer on"
+    )
+    write_budget: ByteSize | None = Field(
+        default=None, gt=0, description="bytes to write per day at most, to save the drive; default: no limit"
+    )
     slab_bytes: ByteSize = Field(
         default=2**30, gt=0, description="size of a slab file in a new directory; an existing one keeps its own"
     )
@@ -44,6 +55,9 @@ class DiskConfig(TierConfig):
         description="chunks of an earlier run: keep what verifies, refuse to start on any damage, or start empty",
     )
     snapshot_every: int = Field(default=100_000, ge=1, description="index changes between two index snapshots")
+    probe_interval: Duration = Field(
+        default=10.0, gt=0, description="how often to try a root again that failed, or a disk that was full"
+    )
 
     @field_validator("root_dirs")
     @classmethod
@@ -54,3 +68,7 @@ class DiskConfig(TierConfig):
                 if root.is_relative_to(other) or other.is_relative_to(root):
                     raise ValueError(f"{root} and {other} are the same or one inside the other; allowed: separate ones")
         return resolved
+
+    def exclusive_resources(self) -> list[str]:
+        """See `TierConfig.exclusive_resources`: the roots."""
+        return [str(root) for root in self.root_dirs]

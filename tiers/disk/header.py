@@ -9,7 +9,7 @@ import xxhash
 
 from tiering.keys import OffloadKey
 
-__all__ = ["MAX_KEY_BYTES", "PAGE_BYTES", "SLOT_FORMAT_VERSION", "SlotHeader", "fill_header", "parse_header"]
+__all__ = ["MAX_KEY_BYTES", "PAGE_BYTES", "SLOT_FORMAT_VERSION", "SlotHeader", "encode_header", "parse_header"]
 
 PAGE_BYTES = 4096
 """Size of a header page, and the alignment of everything in a slab."""
@@ -43,11 +43,9 @@ class SlotHeader:
     checksum: int
 
 
-def fill_header(page: memoryview, header: SlotHeader) -> None:
-    """Write ``header`` into ``page``, which is `PAGE_BYTES` zero bytes."""
-    _FIXED.pack_into(
-        page,
-        0,
+def encode_header(header: SlotHeader) -> bytes:
+    """Return the header page, `PAGE_BYTES` long."""
+    fixed = _FIXED.pack(
         _MAGIC,
         SLOT_FORMAT_VERSION,
         len(header.key),
@@ -56,8 +54,8 @@ def fill_header(page: memoryview, header: SlotHeader) -> None:
         header.row_bytes,
         header.checksum,
     )
-    page[_FIXED.size : _FIXED.size + len(header.key)] = header.key
-    _PAGE_CHECKSUM.pack_into(page, _PAGE_CHECKSUM_AT, xxhash.xxh3_64_intdigest(page[:_PAGE_CHECKSUM_AT]))
+    body = (fixed + header.key).ljust(_PAGE_CHECKSUM_AT, b"\0")
+    return body + _PAGE_CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
 
 
 def parse_header(page: memoryview) -> SlotHeader | None:

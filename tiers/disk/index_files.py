@@ -1,4 +1,4 @@
-"""The bytes of the index on disk: snapshots of all chunks, and journals of the changes since.
+"""The bytes of a root's index on disk: a snapshot of all its chunks, and journals of the changes since.
 
 Both are hints. A slot's own header and checksum decide whether a chunk is really there, so these files are written
 without fsync and need no order between them and the slabs. ``docs/disk-format.md`` has the layout.
@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 
 from tiering.keys import OffloadKey
-from tiers.disk.slots import IndexEntry
+from tiers.disk.index_columns import IndexColumns
 
 __all__ = [
     "RecoveredIndex",
@@ -49,12 +49,12 @@ class RecoveredIndex:
     """What the index files say.
 
     Attributes:
-        entries: the chunks, least recent first; keys and slots are distinct.
+        chunks: the chunks.
         epoch: the highest epoch seen.
         problems: damage met, one sentence each.
     """
 
-    entries: list[IndexEntry]
+    chunks: IndexColumns
     epoch: int
     problems: list[str]
 
@@ -69,19 +69,19 @@ def journal_path(directory: Path, epoch: int) -> Path:
     return directory / f"index.{epoch:012d}.journal"
 
 
-def encode_snapshot(identity: bytes, epoch: int, entries: list[IndexEntry]) -> bytes:
-    """Return a snapshot file of ``entries``, least recent first.
+def encode_snapshot(identity: bytes, epoch: int, chunks: IndexColumns) -> bytes:
+    """Return a snapshot file.
 
     ``identity`` is 16 bytes naming namespace and layout: an index of another one is not believed.
     """
-    keys = [entry.key for entry in entries]
     body = b"".join(
         (
-            _START.pack(_SNAPSHOT_MAGIC, _VERSION, 0, identity, epoch, len(entries)),
-            np.array([entry.slot for entry in entries], "<u8").tobytes(),
-            np.array([entry.generation for entry in entries], "<u8").tobytes(),
-            np.array([len(key) for key in keys], "<u2").tobytes(),
-            *keys,
+            _START.pack(_SNAPSHOT_MAGIC, _VERSION, 0, identity, epoch, len(chunks)),
+            chunks.slots.astype("<u8").tobytes(),
+            chunks.generations.astype("<u8").tobytes(),
+            np.fromiter(map(len, chunks.keys), "<u2", len(chunks)).tobytes(),
+            *chunks.keys,
+            chunks.recency.astype("<u8").tobytes(),
         )
     )
     return body + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
@@ -92,9 +92,9 @@ def encode_journal_start(identity: bytes, epoch: int) -> bytes:
     return _START.pack(_JOURNAL_MAGIC, _VERSION, 0, identity, epoch, 0)
 
 
-def encode_put(entry: IndexEntry) -> bytes:
-    """Return the journal record saying that a chunk is now in a slot."""
-    return _encode_record(_PUT, *entry)
+def encode_put(key: OffloadKey, slot: int, generation: int) -> bytes:
+    """Return the journal record saying that a chunk is now in a slot of this root."""
+    return _encode_record(_PUT, key, slot, generation)
 
 
 def encode_delete(key: OffloadKey) -> bytes:
@@ -114,9 +114,8 @@ def read_index(directory: Path, identity: bytes) -> RecoveredIndex:
         UnreadableIndexError: there is no intact snapshot of this ``identity``.
         OSError: as the system says.
     """
-    entries, first_epoch = _read_snapshot(snapshot_path(directory), identity)
-    index = {entry.key: entry for entry in entries}
-    owner = {entry.slot: entry.key for entry in entries}
+    snapshot, first_epoch = _read_snapshot(snapshot_path(directory), identity)
+    replay = _Replay(snapshot)
     problems: list[str] = []
     journals = [epoch for epoch in _journal_epochs(directory) if epoch >= first_epoch]
     for epoch in journals:
@@ -125,10 +124,10 @@ def read_index(directory: Path, identity: bytes) -> RecoveredIndex:
         if data[: _START.size] != encode_journal_start(identity, epoch):
             problems.append(f"{path} is no journal of this directory's layout")
             continue
-        end = _replay(data, index, owner)
+        end = replay.follow(data)
         if end != len(data):
             problems.append(f"{path} is damaged or torn from byte {end} on, of {len(data)}")
-    return RecoveredIndex(list(index.values()), max(journals, default=first_epoch), problems)
+    return RecoveredIndex(replay.chunks(), max(journals, default=first_epoch), problems)
 
 
 def last_epoch(directory: Path) -> int:
@@ -141,7 +140,7 @@ def _journal_epochs(directory: Path) -> list[int]:
     return sorted(int(number) for number in numbers if number.isdecimal())
 
 
-def _read_snapshot(path: Path, identity: bytes) -> tuple[list[IndexEntry], int]:
+def _read_snapshot(path: Path, identity: bytes) -> tuple[IndexColumns, int]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -155,37 +154,65 @@ def _read_snapshot(path: Path, identity: bytes) -> tuple[list[IndexEntry], int]:
     if (magic, version) != (_SNAPSHOT_MAGIC, _VERSION):
         raise UnreadableIndexError(f"{path} has format version {version}; this release reads {_VERSION}")
     if owner != identity:
-        raise UnreadableIndexError(f"{path} was written for other root directories or another slot layout")
-    slots = np.frombuffer(body, "<u8", count, _START.size).tolist()
-    generations = np.frombuffer(body, "<u8", count, _START.size + 8 * count).tolist()
+        raise UnreadableIndexError(f"{path} was written for another slot layout")
     key_bytes = np.frombuffer(body, "<u2", count, _START.size + 16 * count).tolist()
-    bounds = pairwise(accumulate(key_bytes, initial=_START.size + 18 * count))
-    keys = [OffloadKey(data[start:end]) for start, end in bounds]
-    return list(map(IndexEntry, keys, slots, generations)), epoch
+    bounds = list(accumulate(key_bytes, initial=_START.size + 18 * count))
+    keys = [OffloadKey(data[start:end]) for start, end in pairwise(bounds)]
+    slots, generations, recency = (
+        np.frombuffer(body, "<u8", count, start).astype(np.uint64)
+        for start in (_START.size, _START.size + 8 * count, bounds[-1])
+    )
+    return IndexColumns(keys, slots, generations, recency), epoch
 
 
-def _replay(data: bytes, index: dict[OffloadKey, IndexEntry], owner: dict[int, OffloadKey]) -> int:
-    """Apply the intact records of a journal to ``index``; return where they end."""
-    view = memoryview(data)
-    at = _START.size
-    while at + _CHECKSUM.size + _RECORD.size <= len(data):
-        start = at + _CHECKSUM.size
-        kind, key_bytes, slot, generation = _RECORD.unpack_from(data, start)
-        end = start + _RECORD.size + key_bytes
-        if end > len(data) or _CHECKSUM.unpack_from(data, at) != (xxhash.xxh3_64_intdigest(view[start:end]),):
-            break
-        key = OffloadKey(data[end - key_bytes : end])
-        before = index.pop(key, None)
+class _Replay:
+    """Journals on top of a snapshot."""
+
+    def __init__(self, snapshot: IndexColumns) -> None:
+        self._snapshot = snapshot
+        self._num_records = 0
+
+    def follow(self, data: bytes) -> int:
+        """Apply the intact records of a journal; return where they end."""
+        view = memoryview(data)
+        at = _START.size
+        while at + _CHECKSUM.size + _RECORD.size <= len(data):
+            start = at + _CHECKSUM.size
+            kind, key_bytes, slot, generation = _RECORD.unpack_from(data, start)
+            end = start + _RECORD.size + key_bytes
+            if end > len(data) or _CHECKSUM.unpack_from(data, at) != (xxhash.xxh3_64_intdigest(view[start:end]),):
+                break
+            self._apply(kind, OffloadKey(data[end - key_bytes : end]), slot, generation)
+            at = end
+        return at
+
+    def _apply(self, kind: int, key: OffloadKey, slot: int, generation: int) -> None:
+        if self._num_records == 0:
+            self._make_dicts()
+        self._num_records += 1
+        before = self._place_of.pop(key, None)
         if before is not None:
-            del owner[before.slot]
+            del self._key_at[before[0]]
         if kind == _PUT:
-            displaced = owner.get(slot)
+            displaced = self._key_at.get(slot)
             if displaced is not None:
-                del index[displaced]
-            index[key] = IndexEntry(key, slot, generation)
-            owner[slot] = key
-        at = end
-    return at
+                del self._place_of[displaced]
+            self._place_of[key] = (slot, generation, generation)
+            self._key_at[slot] = key
+
+    def _make_dicts(self) -> None:
+        chunks = self._snapshot
+        slots = chunks.slots.tolist()
+        places = zip(slots, chunks.generations.tolist(), chunks.recency.tolist(), strict=True)
+        self._place_of = dict(zip(chunks.keys, places, strict=True))
+        self._key_at = dict(zip(slots, chunks.keys, strict=True))
+
+    def chunks(self) -> IndexColumns:
+        """Return what is there in the end."""
+        if self._num_records == 0:
+            return self._snapshot
+        table = np.array(list(self._place_of.values()), np.uint64).reshape(-1, 3)
+        return IndexColumns(list(self._place_of), table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
 
 
 def remove_index(directory: Path) -> None:

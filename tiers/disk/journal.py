@@ -1,17 +1,16 @@
-"""The writer of the index on disk: changes go to a journal, now and then the whole index to a snapshot."""
+"""The writer of a root's index on disk: changes go to a journal, now and then the whole index to a snapshot."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import aiofiles
 import aiofiles.os
+from aiofiles.threadpool.binary import AsyncFileIO
 
 from tiering.keys import OffloadKey
-from tiers.disk.counters import DiskCounters
+from tiers.disk.index_columns import IndexColumns
 from tiers.disk.index_files import (
     encode_delete,
     encode_journal_start,
@@ -20,67 +19,91 @@ from tiers.disk.index_files import (
     journal_path,
     snapshot_path,
 )
-from tiers.disk.slots import IndexEntry
+from tiers.disk.system_calls import SystemCalls
 
 __all__ = ["Journal"]
 
-_logger = logging.getLogger(__name__)
 _RECORDS_UNTIL_RETRY = 1000
 
 
 class Journal:
     """Writes index changes behind the caller's back, in their order, many in one append.
 
-    All methods run on the event loop thread. A failed write is counted and costs nothing but chunks not found after
+    All methods run on the event loop thread. A failed write is reported and costs nothing but chunks not found after
     a restart; the next successful snapshot makes up for it.
+
+    Attributes:
+        has_hole: whether something could not be written, so that a snapshot is wanted.
     """
 
     def __init__(
         self,
         directory: Path,
         identity: bytes,
+        system: SystemCalls,
         *,
         epoch: int,
         snapshot_every: int,
-        entries: Callable[[], list[IndexEntry]],
-        counters: DiskCounters,
+        chunks: Callable[[], IndexColumns],
+        on_error: Callable[[OSError], None],
     ) -> None:
-        """Prepare; `start` does the first I/O. ``entries`` returns the whole index, the least recent chunk first."""
+        """Prepare; `start` does the first I/O.
+
+        Args:
+            epoch: the highest epoch used so far.
+            snapshot_every: records between two snapshots.
+            chunks: returns the whole index.
+            on_error: called after each failed write.
+        """
         self._directory = directory
         self._identity = identity
+        self._system = system
         self._epoch = epoch
         self._snapshot_every = snapshot_every
-        self._entries = entries
-        self._counters = counters
+        self._chunks = chunks
+        self._on_error = on_error
+        self._file: AsyncFileIO | None = None
         self._pending: list[bytes] = []
         self._records_since_snapshot = 0
-        self._has_hole = False
+        self.has_hole = False
+        self._lock = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Write a snapshot and begin a new journal.
+        """Write a snapshot and begin a new journal; also afterwards, to mend what could not be written.
 
         Raises:
             OSError: as the system says.
         """
-        await self._write_snapshot()
+        async with self._lock:
+            try:
+                await self._write_snapshot()
+            except OSError:
+                self.has_hole = True
+                raise
 
-    def put(self, entry: IndexEntry) -> None:
-        """Note that a chunk is now in a slot."""
-        self._note(encode_put(entry))
+    def put(self, key: OffloadKey, slot: int, generation: int) -> None:
+        """Note that a chunk is now in a slot of this root."""
+        self._note(encode_put(key, slot, generation))
 
     def delete(self, key: OffloadKey) -> None:
         """Note that a chunk is gone."""
         self._note(encode_delete(key))
 
-    async def close(self) -> None:
-        """Write what is pending as a final snapshot."""
-        if self._writing is not None:
+    async def settled(self) -> None:
+        """Wait until everything noted so far was written or has failed."""
+        while self._writing is not None:
             await self._writing
-        try:
-            await self._write_snapshot()
-        except OSError as error:
-            self._failed(error)
+
+    async def close(self, *, keep: bool = True) -> None:
+        """End, with a final snapshot if ``keep``; else what was not written yet is not written any more."""
+        await self.settled()
+        if keep:
+            try:
+                await self._write_snapshot()
+            except OSError as error:
+                self._failed(error)
+        await self._close_file()
 
     def _note(self, record: bytes) -> None:
         self._pending.append(record)
@@ -90,29 +113,26 @@ class Journal:
     async def _write_behind(self) -> None:
         try:
             while self._pending:
-                records, self._pending = self._pending, []
-                self._records_since_snapshot += len(records)
-                if self._records_since_snapshot >= self._snapshot_every:
-                    await self._write_snapshot()
-                elif not self._has_hole:
-                    await self._append(b"".join(records))
+                async with self._lock:
+                    await self._write_pending()
         except OSError as error:
             self._failed(error)
         finally:
             self._writing = None
 
+    async def _write_pending(self) -> None:
+        records, self._pending = self._pending, []
+        self._records_since_snapshot += len(records)
+        if not self.has_hole and self._file is not None:
+            await self._system.append(self._file, b"".join(records))
+        if self._records_since_snapshot >= self._snapshot_every:
+            await self._write_snapshot()
+
     def _failed(self, error: OSError) -> None:
         # Replay ends at a hole in the journal: until the next snapshot, which is due soon, appending is no use.
-        self._has_hole = True
+        self.has_hole = True
         self._records_since_snapshot = max(0, self._snapshot_every - _RECORDS_UNTIL_RETRY)
-        self._counters.journal_errors += 1
-        if self._counters.journal_errors == 1:
-            _logger.warning("%s: the index cannot be written: %s", self._directory, error)
-
-    async def _append(self, data: bytes) -> None:
-        async with aiofiles.open(journal_path(self._directory, self._epoch), "ab", buffering=0) as file:
-            if await file.write(data) != len(data):
-                raise OSError(f"short write to the journal in {self._directory}")
+        self._on_error(error)
 
     async def _write_snapshot(self) -> None:
         """Begin the journal of the next epoch, then replace the snapshot, then remove the journals it makes needless.
@@ -120,17 +140,23 @@ class Journal:
         A crash between any two of these leaves an older snapshot with all journals that follow it.
         """
         self._epoch += 1
-        entries = self._entries()
         self._pending.clear()
         self._records_since_snapshot = 0
-        await self._append(encode_journal_start(self._identity, self._epoch))
+        chunks = self._chunks()
+        await self._close_file()
+        self._file = await self._system.open_journal(journal_path(self._directory, self._epoch))
+        await self._system.append(self._file, encode_journal_start(self._identity, self._epoch))
         target = snapshot_path(self._directory)
         unfinished = target.with_suffix(".unfinished")
-        data = await asyncio.to_thread(encode_snapshot, self._identity, self._epoch, entries)
-        async with aiofiles.open(unfinished, "wb") as file:
-            await file.write(data)
-        await aiofiles.os.replace(unfinished, target)
-        self._has_hole = False
+        data = await asyncio.to_thread(encode_snapshot, self._identity, self._epoch, chunks)
+        await self._system.write_file(unfinished, data)
+        await self._system.replace(unfinished, target)
+        self.has_hole = False
         for name in await aiofiles.os.listdir(self._directory):
             if name.endswith(".journal") and name < journal_path(self._directory, self._epoch).name:
                 await aiofiles.os.remove(self._directory / name)
+
+    async def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            await file.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import weakref
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ class Layout:
 
 
 class OwnedDirectory:
-    """A directory that this process alone uses until `close`.
+    """A directory that this process alone uses until `close`; a forked child does not own it.
 
     Attributes:
         path: the directory.
@@ -42,11 +43,26 @@ class OwnedDirectory:
     def __init__(self, path: Path, layout: Layout, lock_fd: int) -> None:
         self.path = path
         self.layout = layout
-        self._lock_fd = lock_fd
+        self._lock_fd: int | None = lock_fd
+        _owned.add(self)
 
     def close(self) -> None:
         """Let another process own the directory."""
-        os.close(self._lock_fd)
+        fd, self._lock_fd = self._lock_fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+_owned: weakref.WeakSet[OwnedDirectory] = weakref.WeakSet()
+
+
+def _close_inherited_locks() -> None:
+    # A lock lasts as long as any process has it open: a child that lives on would keep the next owner out.
+    for directory in list(_owned):
+        directory.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
 def acquire_directory(root: Path, namespace: Namespace, wanted: Layout, *, strict: bool) -> OwnedDirectory:

@@ -1,38 +1,40 @@
-"""Finding the chunks of an earlier run: from the index files, or else from the header pages of the slabs."""
+"""Finding the chunks of an earlier run in one root: from the index files, or else from the header pages."""
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tiering.keys import OffloadKey
 from tiers.disk.header import PAGE_BYTES, parse_header
+from tiers.disk.index_columns import IndexColumns
 from tiers.disk.index_files import UnreadableIndexError, last_epoch, read_index
 from tiers.disk.slab import SlabFiles
-from tiers.disk.slots import IndexEntry
 
 __all__ = ["Recovery", "recover_chunks"]
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What an earlier run left.
+    """What an earlier run left in a root.
 
     Attributes:
-        entries: the chunks, least recent first, in slots that exist; keys and slots are distinct.
+        chunks: the chunks, in slots that exist.
         epoch: the highest epoch of its index files.
         problems: damage met, one sentence each.
     """
 
-    entries: list[IndexEntry]
+    chunks: IndexColumns
     epoch: int
     problems: list[str]
 
 
 def recover_chunks(
-    directory: Path, identity: bytes, roots: Sequence[SlabFiles], fingerprint: bytes, row_bytes: int, *, verify: bool
+    directory: Path, identity: bytes, slabs: SlabFiles, fingerprint: bytes, row_bytes: int, *, verify: bool
 ) -> Recovery:
     """Read the index in ``directory``, or scan all slabs if it cannot be used. Blocks.
 
@@ -42,37 +44,42 @@ def recover_chunks(
         index = read_index(directory, identity)
     except UnreadableIndexError as error:
         # A directory never used before has neither index nor slabs, and that is no damage.
-        problems = [str(error)] if any(root.has_slot(0) for root in roots) else []
-        return Recovery(_scan(roots, fingerprint, row_bytes), last_epoch(directory), problems)
-    in_use = [entry for entry in index.entries if entry.slot // len(roots) < roots[entry.slot % len(roots)].num_slots]
-    entries = [entry for entry in in_use if roots[entry.slot % len(roots)].has_slot(entry.slot // len(roots))]
+        problems = [str(error)] if slabs.has_slot(0) else []
+        return Recovery(_scan(slabs, fingerprint, row_bytes), last_epoch(directory), problems)
+    chunks = index.chunks.where(index.chunks.slots < np.uint64(slabs.num_slots))
+    there = chunks.where(slabs.has_slots(chunks.slots))
     problems = list(index.problems)
-    if len(entries) < len(in_use):
-        problems.append(f"{len(in_use) - len(entries)} chunks lie in slots that are not there any more")
+    if len(there) < len(chunks):
+        problems.append(f"{len(chunks) - len(there)} chunks lie in slots of {directory} that are not there any more")
     if verify:
-        found = set(_headers(roots, fingerprint, row_bytes))
-        lost = [entry for entry in entries if entry not in found]
-        problems += [f"slot {slot} does not hold chunk {key.hex()} any more" for key, slot, _ in lost]
-    return Recovery(entries, index.epoch, problems)
+        found = {slot: (key, generation) for slot, key, generation in _headers(slabs, fingerprint, row_bytes)}
+        places = zip(there.slots.tolist(), there.keys, there.generations.tolist(), strict=True)
+        problems += [
+            f"slot {slot} of {directory} does not hold chunk {key.hex()} any more"
+            for slot, key, generation in places
+            if found.get(slot) != (key, generation)
+        ]
+    return Recovery(there, index.epoch, problems)
 
 
-def _scan(roots: Sequence[SlabFiles], fingerprint: bytes, row_bytes: int) -> list[IndexEntry]:
-    newest: dict[OffloadKey, IndexEntry] = {}
-    for entry in sorted(_headers(roots, fingerprint, row_bytes), key=lambda entry: entry.generation):
-        newest.pop(entry.key, None)
-        newest[entry.key] = entry
-    return list(newest.values())
+def _scan(slabs: SlabFiles, fingerprint: bytes, row_bytes: int) -> IndexColumns:
+    newest: dict[OffloadKey, tuple[int, int]] = {}
+    for slot, key, generation in sorted(_headers(slabs, fingerprint, row_bytes), key=lambda found: found[2]):
+        newest.pop(key, None)
+        newest[key] = (slot, generation)
+    table = np.array(list(newest.values()), np.uint64).reshape(-1, 2)
+    # How recently each was used is not known; when it was written stands in for it.
+    return IndexColumns(list(newest), table[:, 0].copy(), table[:, 1].copy(), table[:, 1].copy())
 
 
-def _headers(roots: Sequence[SlabFiles], fingerprint: bytes, row_bytes: int) -> Iterator[IndexEntry]:
-    """Yield what the intact header pages of this namespace say, slots numbered over all roots."""
+def _headers(slabs: SlabFiles, fingerprint: bytes, row_bytes: int) -> Iterator[tuple[int, OffloadKey, int]]:
+    """Yield slot, key and generation of each intact header page of this namespace."""
     page = memoryview(mmap.mmap(-1, PAGE_BYTES))
-    for root_idx, root in enumerate(roots):
-        for slot in filter(root.has_slot, range(root.num_slots)):
-            try:
-                root.read(slot, [page])
-            except OSError:
-                continue
-            header = parse_header(page)
-            if header is not None and (header.fingerprint, header.row_bytes) == (fingerprint, row_bytes):
-                yield IndexEntry(header.key, slot * len(roots) + root_idx, header.generation)
+    for slot in filter(slabs.has_slot, range(slabs.num_slots)):
+        try:
+            slabs.read(slot, [page])
+        except OSError:
+            continue
+        header = parse_header(page)
+        if header is not None and (header.fingerprint, header.row_bytes) == (fingerprint, row_bytes):
+            yield slot, header.key, header.generation

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
-import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tiers.disk.header import PAGE_BYTES
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["SlabFiles", "remove_slabs", "supports_direct_io"]
+from tiers.disk.system_calls import SystemCalls
+
+__all__ = ["SlabFiles", "remove_slabs"]
 
 _logger = logging.getLogger(__name__)
 _MAX_IOVECS = os.sysconf("SC_IOV_MAX")
@@ -25,8 +27,8 @@ _VectoredCall = Callable[[int, Sequence[memoryview], int], int]
 class SlabFiles:
     """Fixed slots in files of ``slots_per_slab`` slots each; slots are numbered from 0 within this root.
 
-    `read` and `write` may run on several threads at once, as long as no two calls of which one writes share a slot.
-    All methods block.
+    `read`, `write` and `grow` may run on several threads at once, as long as no two calls of which one writes share a
+    slot. All methods but `has_slot`, `has_slots` and `wants_growth` block.
 
     Attributes:
         direct: whether the page cache is bypassed, so that addresses and lengths of buffers must be multiples of
@@ -36,6 +38,7 @@ class SlabFiles:
     def __init__(
         self,
         directory: Path,
+        system: SystemCalls,
         *,
         slot_bytes: int,
         slots_per_slab: int,
@@ -53,6 +56,7 @@ class SlabFiles:
         self.slots_per_slab = slots_per_slab
         self.num_slots = num_slots
         self.direct = direct
+        self._system = system
         self._free_space_reserve = free_space_reserve
         self._lock = threading.Lock()
         self._fds: dict[int, int] = {}
@@ -71,7 +75,7 @@ class SlabFiles:
             OSError: as the system says.
         """
         for slab, fd in list(self._fds.items()):
-            room = self._slots_in(slab) * self.slot_bytes
+            room = self._room(slab)
             if room == 0:
                 os.close(self._fds.pop(slab))
                 del self._num_bytes[slab]
@@ -86,10 +90,30 @@ class SlabFiles:
             os.close(fd)
         self._fds.clear()
 
+    def reopen(self) -> None:
+        """Open the files anew, while reads and writes go on: what was open belongs to a mount that is gone, perhaps.
+
+        Raises:
+            OSError: as the system says; the other files are then as they were.
+        """
+        with self._lock:
+            for slab, fd in self._fds.items():
+                fresh = self._system.open(self._path(slab), self._flags())
+                os.dup2(fresh, fd, inheritable=False)
+                os.close(fresh)
+
     def has_slot(self, slot: int) -> bool:
         """Say whether the slot has a number in use and lies inside its slab as that was found or grown."""
         slab, offset = self._place(slot)
         return slot < self.num_slots and offset + self.slot_bytes <= self._num_bytes.get(slab, 0)
+
+    def has_slots(self, slots: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Say `has_slot` for many slots."""
+        num_slabs = -(-self.num_slots // self.slots_per_slab)
+        slots_in_slab = np.array([self._num_bytes.get(slab, 0) // self.slot_bytes for slab in range(num_slabs)], "u8")
+        in_use = slots < np.uint64(self.num_slots)
+        slabs, places = np.divmod(np.where(in_use, slots, np.uint64(0)), np.uint64(self.slots_per_slab))
+        return in_use & (places < slots_in_slab[slabs])
 
     def read(self, first_slot: int, buffers: list[memoryview]) -> None:
         """Fill ``buffers`` from ``first_slot`` on, not beyond its slab; what lies behind the end of file stays as is.
@@ -101,7 +125,7 @@ class SlabFiles:
         slab, offset = self._place(first_slot)
         if slab not in self._fds:
             raise FileNotFoundError(errno.ENOENT, "no such slab", str(self._path(slab)))
-        self._transfer(os.preadv, self._fds[slab], buffers, offset)
+        self._transfer(self._system.preadv, self._fds[slab], buffers, offset)
 
     def write(self, first_slot: int, buffers: list[memoryview]) -> None:
         """Write ``buffers``, whole slots not reaching beyond one slab, from ``first_slot`` on.
@@ -112,54 +136,76 @@ class SlabFiles:
         """
         slab, offset = self._place(first_slot)
         num_bytes = sum(map(len, buffers))
-        with self._lock:
-            fd = self._fds[slab] if slab in self._fds else self._open(slab)
-            self._grow(slab, fd, offset + num_bytes)
-        if self._transfer(os.pwritev, fd, buffers, offset) != num_bytes:
+        self._back(slab, offset + num_bytes)
+        if self._transfer(self._system.pwritev, self._fds[slab], buffers, offset) != num_bytes:
             raise OSError(errno.EIO, "the file system took nothing", str(self._path(slab)))
+
+    def wants_growth(self, slot: int) -> bool:
+        """Say whether writes up to ``slot`` bring the end of the disk space so near that `grow` is worth while."""
+        slab = slot // self.slots_per_slab
+        return self._num_bytes.get(slab, 0) < self._bytes_ahead(slot)
+
+    def grow(self, slot: int) -> None:
+        """Get disk space for the slots behind ``slot``, so that writes to them need not.
+
+        Raises:
+            OSError: as the system says.
+        """
+        self._back(slot // self.slots_per_slab, self._bytes_ahead(slot))
+
+    def _bytes_ahead(self, slot: int) -> int:
+        slab, offset = self._place(slot)
+        return min(offset + self.slot_bytes + _EXTENT_BYTES // 2, self._room(slab))
 
     def _place(self, slot: int) -> tuple[int, int]:
         slab, slot_in_slab = divmod(slot, self.slots_per_slab)
         return slab, slot_in_slab * self.slot_bytes
 
-    def _slots_in(self, slab: int) -> int:
-        return max(0, min(self.slots_per_slab, self.num_slots - slab * self.slots_per_slab))
+    def _room(self, slab: int) -> int:
+        """Return the bytes that a slab may have."""
+        return max(0, min(self.slots_per_slab, self.num_slots - slab * self.slots_per_slab)) * self.slot_bytes
 
     def _path(self, slab: int) -> Path:
         return self.directory / f"slab-{slab:06d}.kv"
 
-    def _open(self, slab: int) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_DIRECT if self.direct else 0)
-        fd = self._fds[slab] = os.open(self._path(slab), flags, 0o600)
+    def _flags(self) -> int:
+        return os.O_RDWR | (os.O_DIRECT if self.direct else 0)
+
+    def _open(self, slab: int) -> None:
+        self._fds[slab] = fd = self._system.open(self._path(slab), self._flags() | os.O_CREAT)
         self._num_bytes[slab] = os.fstat(fd).st_size
-        return fd
 
-    def _grow(self, slab: int, fd: int, needed_bytes: int) -> None:
-        """Give the slab disk space up to ``needed_bytes``, ahead of need where there is plenty."""
-        have = self._num_bytes[slab]
-        if needed_bytes <= have:
+    def _back(self, slab: int, needed_bytes: int) -> None:
+        """Give the slab disk space up to ``needed_bytes``, and ahead of need where there is plenty."""
+        if needed_bytes <= self._num_bytes.get(slab, -1):
             return
-        ahead = min(max(needed_bytes, have + _EXTENT_BYTES), self._slots_in(slab) * self.slot_bytes)
-        try:
-            self._allocate(fd, have, ahead)
-        except OSError as error:
-            if error.errno != errno.ENOSPC or ahead == needed_bytes:
-                raise
-            ahead = needed_bytes
-            self._allocate(fd, have, ahead)
-        self._num_bytes[slab] = ahead
+        with self._lock:
+            if slab not in self._fds:
+                self._open(slab)
+            have = self._num_bytes[slab]
+            if needed_bytes <= have:
+                return
+            ahead = min(max(needed_bytes, have + _EXTENT_BYTES), self._room(slab))
+            try:
+                self._allocate(slab, have, ahead)
+            except OSError as error:
+                if error.errno != errno.ENOSPC or ahead == needed_bytes:
+                    raise
+                self._allocate(slab, have, needed_bytes)
 
-    def _allocate(self, fd: int, have: int, wanted: int) -> None:
+    def _allocate(self, slab: int, have: int, wanted: int) -> None:
+        fd = self._fds[slab]
         if self._free_space_reserve:
             space = os.fstatvfs(fd)
             if space.f_bavail * space.f_frsize - (wanted - have) < self._free_space_reserve:
                 raise OSError(errno.ENOSPC, "the free-space reserve is reached", str(self.directory))
         try:
-            os.posix_fallocate(fd, have, wanted - have)
+            self._system.allocate(fd, have, wanted - have)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
             os.ftruncate(fd, wanted)
+        self._num_bytes[slab] = wanted
 
     def _transfer(self, call: _VectoredCall, fd: int, buffers: list[memoryview], offset: int) -> int:
         """Move all of ``buffers``, in as many calls as the system wants; return the bytes moved before end of file."""
@@ -209,26 +255,3 @@ def remove_slabs(directory: Path) -> None:
     """Remove all slab files. Blocks."""
     for path in _slabs(directory).values():
         path.unlink()
-
-
-def supports_direct_io(directory: Path) -> bool:
-    """Say whether a page can really be written to and read from a file in ``directory`` past the page cache.
-
-    Raises:
-        OSError: the directory does not take files at all.
-    """
-    path = directory / "direct-io.probe"
-    page = memoryview(mmap.mmap(-1, PAGE_BYTES))
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
-            return os.pwritev(fd, [page], 0) == PAGE_BYTES == os.preadv(fd, [page], 0)
-        except OSError as error:
-            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-                return False
-            raise
-        finally:
-            os.close(fd)
-    finally:
-        path.unlink(missing_ok=True)

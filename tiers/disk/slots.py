@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import islice
 from typing import NamedTuple
 
+import numpy as np
+
 from tiering.keys import OffloadKey
+from tiers.disk.eviction import EvictionRule, LeastRecentlyUsed
+from tiers.disk.index_columns import IndexColumns
 
 __all__ = ["IndexEntry", "SlotTable"]
 
 
+def _wall_microseconds() -> int:
+    return time.time_ns() // 1000
+
+
 class IndexEntry(NamedTuple):
-    """One stored chunk. A tuple, because hundreds of thousands are made when an index is read."""
+    """One stored chunk."""
 
     key: OffloadKey
     slot: int
@@ -23,27 +31,36 @@ class IndexEntry(NamedTuple):
 
 
 class SlotTable:
-    """The index of a disk tier in memory: key to slot, least recently used first. It decides; it does no I/O.
+    """The index of a disk tier in memory: key to slot, the next victim first. It decides; it does no I/O.
 
-    A slot is in one of three states: in the index, free, or taken (handed out for a write, until `insert` or
-    `give_back`). A pinned slot is never handed out, not even after its chunk was discarded.
+    A slot is in one of four states: in the index, free, taken (handed out for a write, until `insert` or
+    `give_back`), or retired. A pinned slot is never handed out, not even after its chunk was discarded.
     All methods but ``in`` run on the event loop thread; ``in`` may run on any.
     """
 
-    def __init__(self, num_slots: int, num_roots: int = 1) -> None:
-        """Begin empty; slot ``s`` lies in root ``s % num_roots``."""
+    def __init__(
+        self,
+        num_slots: int,
+        num_roots: int = 1,
+        eviction: EvictionRule | None = None,
+        wall_microseconds: Callable[[], int] = _wall_microseconds,
+    ) -> None:
+        """Begin empty; slot ``s`` lies in root ``s % num_roots``. The default rule is `LeastRecentlyUsed`."""
         self.num_slots = num_slots
         self._num_roots = num_roots
+        self._eviction = eviction or LeastRecentlyUsed()
+        self._wall_microseconds = wall_microseconds
         self._slot_of: OrderedDict[OffloadKey, int] = OrderedDict()
         self._generations = array("Q", bytes(8 * num_slots))
-        self._next_generation = 1
-        self._free: deque[int] = deque()
+        self._last_generation = 0
+        self._free: list[deque[int]] = [deque() for _ in range(num_roots)]
         # Per root a heap of slots that may have no disk space yet. A slab grows from the front, so the lowest goes
         # first; slots never used are represented by the first of them.
         self._unbacked = [[root] for root in range(num_roots)]
         self._first_unused = list(range(num_roots))
         self._pins: Counter[int] = Counter()
         self._discarded_while_pinned: set[int] = set()
+        self._lost_roots: set[int] = set()
 
     def __contains__(self, key: OffloadKey) -> bool:
         return key in self._slot_of
@@ -51,36 +68,120 @@ class SlotTable:
     def __len__(self) -> int:
         return len(self._slot_of)
 
-    def entries(self) -> list[IndexEntry]:
-        """Return all chunks, the least recent first."""
-        return [IndexEntry(key, slot, self._generations[slot]) for key, slot in self._slot_of.items()]
+    def entry(self, key: OffloadKey) -> IndexEntry | None:
+        """Return what the index says about a chunk, or None if it is absent."""
+        slot = self._slot_of.get(key)
+        return None if slot is None else IndexEntry(key, slot, self._generations[slot])
 
-    def restore(self, entries: Iterable[IndexEntry]) -> None:
-        """Fill the empty table with chunks of distinct keys and slots, the least recent first."""
-        for key, slot, generation in entries:
-            self._slot_of[key] = slot
-            self._generations[slot] = generation
-            self._next_generation = max(self._next_generation, generation + 1)
-        used = set(self._slot_of.values())
-        for root in range(self._num_roots):
-            last = max((slot for slot in used if slot % self._num_roots == root), default=root - self._num_roots)
-            self._free.extend(slot for slot in range(root, last, self._num_roots) if slot not in used)
-            self._first_unused[root] = last + self._num_roots
-            self._unbacked[root] = [last + self._num_roots] if last + self._num_roots < self.num_slots else []
+    def entries(self, root: int) -> Iterator[IndexEntry]:
+        """Yield the chunks of one root, the next victim first."""
+        for key, slot in self._slot_of.items():
+            if slot % self._num_roots == root:
+                yield IndexEntry(key, slot, self._generations[slot])
 
-    def take(self, count: int, full_roots: Collection[int] = ()) -> tuple[list[int], list[OffloadKey]]:
+    def keys(self) -> list[OffloadKey]:
+        """Return the keys of all chunks, the next victim first."""
+        return list(self._slot_of)
+
+    def columns(self, root: int) -> IndexColumns:
+        """Return the chunks of one root, the next victim first; slots are numbered within the root."""
+        keys = list(self._slot_of)
+        slots = np.fromiter(self._slot_of.values(), np.uint64, len(keys))
+        # Numbers below those of all later writes, so that they and generations make one order over all roots.
+        newest = max(self._last_generation, len(keys))
+        recency = np.arange(newest - len(keys), newest, dtype=np.uint64)
+        if self._num_roots > 1:
+            here = slots % np.uint64(self._num_roots) == root
+            keys = [key for key, is_here in zip(keys, here.tolist(), strict=True) if is_here]
+            slots, recency = slots[here], recency[here]
+        generations = np.frombuffer(self._generations, np.uint64)[slots.astype(np.intp)]
+        return IndexColumns(keys, slots // np.uint64(self._num_roots), generations, recency)
+
+    def restore(self, root: int, found: IndexColumns) -> None:
+        """Begin a root anew with chunks of distinct slots, the next victim first; they go before all that is here.
+
+        Of two chunks with one key the newer one is kept.
+        """
+        self._lost_roots.discard(root)
+        slots = (found.slots * np.uint64(self._num_roots) + np.uint64(root)).tolist()
+        kept = dict(zip(found.keys, slots, strict=True))
+        if self._slot_of:
+            self._settle_duplicates(kept, dict(zip(found.keys, found.generations.tolist(), strict=True)))
+        generations = np.frombuffer(self._generations, np.uint64)
+        generations[found.slots.astype(np.intp) * self._num_roots + root] = found.generations
+        if len(found):
+            self._last_generation = max(self._last_generation, int(found.generations.max()))
+        if self._slot_of:
+            for key, slot in reversed(kept.items()):
+                self._slot_of[key] = slot
+                self._slot_of.move_to_end(key, last=False)
+        else:
+            self._slot_of.update(kept)
+        self._restore_free(root, np.fromiter(kept.values(), np.intp, len(kept)) // self._num_roots)
+
+    def _settle_duplicates(self, found: dict[OffloadKey, int], generations: dict[OffloadKey, int]) -> None:
+        """Remove the older of two chunks with one key: from ``found``, or from the index."""
+        for key in [key for key in found if key in self._slot_of]:
+            if generations[key] > self._generations[self._slot_of[key]]:
+                self.discard(key)
+            else:
+                del found[key]
+
+    def _restore_free(self, root: int, used: np.ndarray[tuple[int], np.dtype[np.intp]]) -> None:
+        first_unused = int(used.max()) + 1 if len(used) else 0
+        is_free = np.ones(first_unused, np.bool_)
+        is_free[used] = False
+        self._free[root] = deque((np.flatnonzero(is_free) * self._num_roots + root).tolist())
+        self._first_unused[root] = first_unused * self._num_roots + root
+        self._unbacked[root] = [self._first_unused[root]] if self._first_unused[root] < self.num_slots else []
+
+    def order_by_recency(self, recency: dict[OffloadKey, int]) -> None:
+        """Put the chunks into the order of these numbers, the lowest first."""
+        for key in sorted(self._slot_of, key=recency.__getitem__):
+            self._slot_of.move_to_end(key)
+
+    def lose(self, root: int) -> list[OffloadKey]:
+        """Forget all chunks and slots of a root until it is restored; return the keys."""
+        self._lost_roots.add(root)
+        lost = [key for key, slot in self._slot_of.items() if slot % self._num_roots == root]
+        for key in lost:
+            del self._slot_of[key]
+            self._eviction.forget(key)
+        self._free[root].clear()
+        self._unbacked[root] = []
+        return lost
+
+    def take(
+        self, count: int, full_roots: Collection[int] = (), unusable_roots: Collection[int] = ()
+    ) -> tuple[list[int], list[IndexEntry]]:
         """Hand out up to ``count`` slots, in ascending order, and name the chunks evicted for it.
 
-        Chunks are evicted rather than that one of ``full_roots`` must give a slot new disk space.
+        Chunks are evicted rather than that one of ``full_roots`` must give a slot new disk space; nothing in
+        ``unusable_roots`` is handed out or evicted.
         """
-        slots = [self._free.popleft() for _ in range(min(count, len(self._free)))]
-        growing = [heap for root, heap in enumerate(self._unbacked) if root not in full_roots]
+        usable = [root for root in range(self._num_roots) if root not in unusable_roots]
+        slots: list[int] = []
+        free = [queue for root in usable if (queue := self._free[root])]
+        while free and len(slots) < count:
+            slots += [queue.popleft() for queue in free[: count - len(slots)]]
+            free = [queue for queue in free if queue]
+        growing = [self._unbacked[root] for root in usable if root not in full_roots]
         while len(slots) < count and any(growing):
             slots.append(self._take_unbacked(min(filter(None, growing))))
-        unpinned = (key for key, slot in self._slot_of.items() if slot not in self._pins)
-        victims = list(islice(unpinned, count - len(slots)))
-        slots += [self._slot_of.pop(key) for key in victims]
+        victims = self._evict(count - len(slots), usable) if len(slots) < count and usable else []
+        slots += [entry.slot for entry in victims]
         return sorted(slots), victims
+
+    def _evict(self, count: int, usable_roots: list[int]) -> list[IndexEntry]:
+        def may_go(slot: int) -> bool:
+            return slot not in self._pins and (not some_unusable or slot % self._num_roots in usable_roots)
+
+        some_unusable = len(usable_roots) < self._num_roots
+        victims = []
+        for key in self._eviction.victims(self._slot_of, count, may_go):
+            slot = self._slot_of.pop(key)
+            victims.append(IndexEntry(key, slot, self._generations[slot]))
+        return victims
 
     def _take_unbacked(self, heap: list[int]) -> int:
         slot = heappop(heap)
@@ -93,37 +194,54 @@ class SlotTable:
 
     def give_back(self, slot: int) -> None:
         """Return a taken slot whose write failed; it is handed out again after all other free ones."""
-        self._free.append(slot)
+        root = slot % self._num_roots
+        if root not in self._lost_roots:
+            self._free[root].append(slot)
 
     def give_back_unbacked(self, slot: int) -> None:
         """Return a taken slot for which its root had no disk space."""
-        heappush(self._unbacked[slot % self._num_roots], slot)
+        root = slot % self._num_roots
+        if root not in self._lost_roots:
+            heappush(self._unbacked[root], slot)
 
     def new_generation(self) -> int:
-        """Return the number of the next write."""
-        self._next_generation += 1
-        return self._next_generation - 1
+        """Return the number of the next write: the microsecond of its begin, or a higher one.
 
-    def insert(self, key: OffloadKey, slot: int, generation: int) -> None:
-        """Put a chunk, absent so far, into the index under a taken slot, as the most recent."""
+        Higher than all before even if the clock went backwards; comparable among roots and runs.
+        """
+        self._last_generation = max(self._last_generation + 1, self._wall_microseconds())
+        return self._last_generation
+
+    def insert(self, key: OffloadKey, slot: int, generation: int) -> bool:
+        """Put a chunk, absent so far, into the index under a taken slot, as the last to go.
+
+        False, and nothing done, if its root was lost meanwhile.
+        """
+        if slot % self._num_roots in self._lost_roots:
+            return False
         self._slot_of[key] = slot
         self._generations[slot] = generation
+        return True
 
     def discard(self, key: OffloadKey) -> None:
         """Remove a chunk from the index; its slot becomes free once it has no pins."""
-        slot = self._slot_of.pop(key)
+        slot = self.retire(key)
         if slot in self._pins:
             self._discarded_while_pinned.add(slot)
         else:
-            self._free.append(slot)
+            self.give_back(slot)
+
+    def retire(self, key: OffloadKey) -> int:
+        """Remove a chunk from the index, and return its slot, which is never handed out again."""
+        self._eviction.forget(key)
+        return self._slot_of.pop(key)
 
     def pin(self, key: OffloadKey) -> IndexEntry | None:
         """Keep the chunk's slot from being handed out until `unpin`; None if the chunk is absent."""
-        slot = self._slot_of.get(key)
-        if slot is None:
-            return None
-        self._pins[slot] += 1
-        return IndexEntry(key, slot, self._generations[slot])
+        entry = self.entry(key)
+        if entry is not None:
+            self._pins[entry.slot] += 1
+        return entry
 
     def unpin(self, slot: int) -> None:
         """Take one pin off a slot."""
@@ -132,14 +250,20 @@ class SlotTable:
             del self._pins[slot]
             if slot in self._discarded_while_pinned:
                 self._discarded_while_pinned.remove(slot)
-                self._free.append(slot)
+                self.give_back(slot)
 
     def holds(self, entry: IndexEntry) -> bool:
         """Say whether the index still says about ``entry``'s key what ``entry`` says."""
         return self._slot_of.get(entry.key) == entry.slot and self._generations[entry.slot] == entry.generation
 
     def touch(self, keys: Iterable[OffloadKey]) -> None:
-        """Make these chunks the most recent, the last one most recent of all; absent ones are skipped."""
+        """Note that these chunks were used, the last one given last of all; absent ones are skipped."""
         for key in keys:
             if key in self._slot_of:
-                self._slot_of.move_to_end(key)
+                self._eviction.touch(self._slot_of, key)
+
+    def refresh(self, keys: Iterable[OffloadKey]) -> None:
+        """Note that these chunks belong to what was stored last; absent ones are skipped."""
+        for key in keys:
+            if key in self._slot_of:
+                self._eviction.refresh(self._slot_of, key)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import os
+from collections.abc import AsyncIterator, Sequence
 
 from tiering.errors import ConfigError, PermanentTierError
 from tiering.keys import OffloadKey
 from tiering.tier import Tier, TierContext, TierUsage
+from tiers.disk.admission import SecondOffer, WriteBudget
+from tiers.disk.bad_slots import BadSlots
+from tiers.disk.catalogue import Catalogue
 from tiers.disk.config import DiskConfig
 from tiers.disk.counters import DiskCounters
+from tiers.disk.eviction import EVICTION_RULES
 from tiers.disk.header import MAX_KEY_BYTES
-from tiers.disk.journal import Journal
-from tiers.disk.slot_io import Outcome, Run, SlotIO, Transfer, slot_bytes_for
+from tiers.disk.io_queue import IoQueue
+from tiers.disk.preallocation import Preallocation
+from tiers.disk.root import Root
+from tiers.disk.roots import Roots
+from tiers.disk.slot_io import Outcome, SlotIO, Transfer, slot_bytes_for
 from tiers.disk.slots import IndexEntry, SlotTable
-from tiers.disk.storage import DiskStorage
+from tiers.disk.system_calls import SystemCalls
+from tiers.disk.transfers import Transfers
 
 __all__ = ["DiskTier"]
-
-_SECONDS_UNTIL_GROWTH_RETRY = 10.0
 
 
 class DiskTier(Tier):
@@ -38,74 +44,102 @@ class DiskTier(Tier):
     config_type = DiskConfig
     config: DiskConfig
 
-    def __init__(self, config: DiskConfig, context: TierContext) -> None:
-        """Prepare without I/O.
+    def __init__(self, config: DiskConfig, context: TierContext, system: SystemCalls | None = None) -> None:
+        """Prepare without I/O. ``system`` is for tests.
 
         Raises:
             ConfigError: the capacity is less than one slot per root.
         """
         super().__init__(config, context)
+        num_roots = len(config.root_dirs)
         self._slot_bytes = slot_bytes_for(context.row_bytes)
         num_slots = config.capacity // self._slot_bytes
-        if num_slots < len(config.root_dirs):
+        if num_slots < num_roots:
             raise ConfigError(
                 f"disk tier {context.name!r}: capacity {config.capacity} is too small; allowed: at least one chunk of "
-                f"{self._slot_bytes} bytes per root, {self._slot_bytes * len(config.root_dirs)} in all"
+                f"{self._slot_bytes} bytes per root, {self._slot_bytes * num_roots} in all"
             )
         self.counters = DiskCounters()
-        self._table = SlotTable(num_slots, len(config.root_dirs))
+        system = system or SystemCalls()
+        self._table = SlotTable(num_slots, num_roots, EVICTION_RULES[config.eviction](), system.wall_microseconds)
+        queue = IoQueue(context.run_blocking, config.threads)
+        roots = [
+            Root(idx, (num_slots - idx + num_roots - 1) // num_roots, self._slot_bytes, config, context)
+            for idx in range(num_roots)
+        ]
+        self._roots = Roots(
+            roots,
+            config,
+            context,
+            system,
+            table=self._table,
+            queue=queue,
+            counters=self.counters,
+        )
+        bad_slots = BadSlots(num_roots)
+        self._catalogue = Catalogue(
+            config,
+            context,
+            system,
+            table=self._table,
+            roots=self._roots,
+            bad_slots=bad_slots,
+            counters=self.counters,
+        )
+        self._transfers = Transfers(
+            SlotIO(roots, context.namespace.fingerprint, context.row_bytes),
+            queue,
+            self._roots,
+            bad_slots=bad_slots,
+            counters=self.counters,
+            full_until=lambda: context.clock() + config.probe_interval,
+        )
+        self._preallocation = Preallocation(self._roots, queue)
+        self._second_offer = SecondOffer(num_slots) if config.admission == "second_offer" else None
+        self._budget = (
+            WriteBudget(config.write_budget, self._slot_bytes, context.clock) if config.write_budget else None
+        )
         self._being_stored: dict[OffloadKey, asyncio.Future[bool]] = {}
-        self._full_until: dict[int, float] = {}
-        self._threads = asyncio.Semaphore(config.threads)
-        self._storage: DiskStorage | None = None
+        self._owner_pid: int | None = None
         self._num_recovered = 0
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Take the directories, find earlier chunks, begin the journal.
+        """Take the directories, find earlier chunks, begin the journals. Roots that fail are left out for now.
 
         Raises:
-            PermanentTierError: a directory cannot be used or belongs to another process, direct I/O is demanded and
+            PermanentTierError: no directory can be used, one belongs to another process, direct I/O is demanded and
                 does not work, or ``recover: strict`` met damage. Nothing stays locked or open.
         """
         try:
-            await self._open()
+            await self._roots.open()
         except OSError as error:
-            self._release()
+            self._roots.release()
             raise PermanentTierError(f"disk tier {self.context.name!r} cannot be opened: {error}") from error
         except BaseException:
-            self._release()
+            self._roots.release()
             raise
-
-    async def _open(self) -> None:
-        self._storage = storage = await self.context.run_blocking(
-            DiskStorage, self.config, self.context, self._slot_bytes, self._table.num_slots
-        )
-        recovery = await self.context.run_blocking(storage.recover)
-        self._table.restore(recovery.entries)
-        self._num_recovered = len(recovery.entries)
-        self._io = SlotIO(storage.roots, self.context.namespace.fingerprint, self.context.row_bytes)
-        self._journal = Journal(
-            storage.index_dir,
-            storage.identity,
-            epoch=recovery.epoch,
-            snapshot_every=self.config.snapshot_every,
-            entries=self._table.entries,
-            counters=self.counters,
-        )
-        await self._journal.start()
+        self._owner_pid = os.getpid()
+        self._num_recovered = len(self._table)
 
     async def close(self) -> None:
         """Write the index and give the directories back; does nothing if the tier is not open."""
-        if self._storage is not None:
-            await self._journal.close()
-            self._release()
+        if self._owner_pid is None:
+            return
+        if self._owner_pid != os.getpid():
+            self._roots.release()
+            return
+        await self._preallocation.settled()
+        await self._roots.close()
+        self._owner_pid = None
 
-    def _release(self) -> None:
-        if self._storage is not None:
-            self._storage.close()
-            self._storage = None
+    def _check_owner(self) -> None:
+        if self._owner_pid != os.getpid():
+            raise PermanentTierError(
+                f"disk tier {self.context.name!r} was opened by process {self._owner_pid}, and this is process "
+                f"{os.getpid()}; allowed: a forked child opens a tier of its own, with other root_dirs"
+            )
 
     # -- data -------------------------------------------------------------------------------------------------------
 
@@ -114,10 +148,16 @@ class DiskTier(Tier):
         return key in self._table
 
     async def lookup(self, keys: Sequence[OffloadKey]) -> list[bool]:
+        self._catalogue.expire()
         return [key in self._table for key in keys]
 
     async def store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         """See `Tier.store`. Chunks already here, or on their way here by another call, are not written again."""
+        self._check_owner()
+        self._catalogue.expire()
+        attempts = self._roots.revive()
+        if attempts and len(self._roots.unusable()) == len(self.config.root_dirs):
+            await asyncio.wait(attempts)
         present = [entry for key in keys if (entry := self._table.pin(key))]
         others = {key: future for key in keys if (future := self._being_stored.get(key))}
         fresh = [
@@ -130,31 +170,27 @@ class DiskTier(Tier):
                 self._table.unpin(entry.slot)
         stored.update(entry.key for entry in present)
         stored.update([key for key, future in others.items() if await future])
-        self._table.touch(reversed(keys))
+        self._table.touch(entry.key for entry in present)
+        self._table.refresh(reversed(keys))
         return [key in stored for key in keys]
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         """See `Tier.load`. A chunk that does not verify is dropped; one that met an I/O error is kept."""
+        self._check_owner()
+        self._catalogue.expire()
+        self._roots.revive()
         transfers = [
             Transfer(entry, row) for key, row in zip(keys, rows, strict=True) if (entry := self._table.pin(key))
         ]
         try:
-            outcomes = await self._perform(self._io.read, transfers)
+            outcomes = await self._transfers.read(transfers)
         finally:
             for transfer in transfers:
                 self._table.unpin(transfer.entry.slot)
-        loaded = set()
-        corrupt = []
-        for entry, outcome in outcomes.items():
-            match outcome:
-                case Outcome.DONE:
-                    loaded.add(entry.key)
-                case Outcome.CORRUPT:
-                    corrupt.append(entry)
-                case _:
-                    self.counters.read_errors += 1
+        loaded = {entry.key for entry, outcome in outcomes.items() if outcome is Outcome.DONE}
+        corrupt = [entry for entry, outcome in outcomes.items() if outcome is Outcome.CORRUPT]
         self.counters.loaded += len(loaded)
-        self._drop(corrupt)
+        self.counters.corrupt += self._catalogue.drop(corrupt)
         self._table.touch(reversed(keys))
         return [key in loaded for key in keys]
 
@@ -163,10 +199,13 @@ class DiskTier(Tier):
         self._table.touch(keys)
 
     async def _write(self, fresh: list[tuple[OffloadKey, memoryview]]) -> set[OffloadKey]:
-        """Write chunks that are not here, as far as slots can be had; return the keys that are here now."""
-        chunks = [(key, row) for key, row in fresh if len(key) <= MAX_KEY_BYTES]
-        slots = self._take_slots(len(chunks))
-        self.counters.declined += len(fresh) - len(slots)
+        """Write chunks that are not here, as far as they are admitted and slots can be had; return the keys written."""
+        chunks = self._admit(fresh)
+        slots = self._catalogue.take_slots(len(chunks))
+        self.counters.declined += len(chunks) - len(slots)
+        if self._budget is not None:
+            self._budget.give_back(len(chunks) - len(slots))
+        self._preallocation.follow(slots)
         transfers = [
             Transfer(IndexEntry(key, slot, self._table.new_generation()), row)
             for (key, row), slot in zip(chunks, slots, strict=False)
@@ -174,75 +213,30 @@ class DiskTier(Tier):
         loop = asyncio.get_running_loop()
         self._being_stored.update((transfer.entry.key, loop.create_future()) for transfer in transfers)
         outcomes: dict[IndexEntry, Outcome] = {}
+        stored = set()
         try:
-            outcomes = await self._perform(self._io.write, transfers)
+            outcomes = await self._transfers.write(transfers)
         finally:
-            for transfer in reversed(transfers):
-                outcome = outcomes.get(transfer.entry, Outcome.FAILED)
-                self._settle(transfer.entry, outcome)
-                self._being_stored.pop(transfer.entry.key).set_result(outcome is Outcome.DONE)
-        return {entry.key for entry, outcome in outcomes.items() if outcome is Outcome.DONE}
+            for entry in [transfer.entry for transfer in reversed(transfers)]:
+                is_stored = self._catalogue.settle(entry, outcomes.get(entry, Outcome.FAILED))
+                self._being_stored.pop(entry.key).set_result(is_stored)
+                if is_stored:
+                    stored.add(entry.key)
+        self.counters.written_bytes += self._slot_bytes * list(outcomes.values()).count(Outcome.DONE)
+        return stored
 
-    def _take_slots(self, count: int) -> list[int]:
-        now = self.context.clock()
-        slots, victims = self._table.take(count, [root for root, until in self._full_until.items() if now < until])
-        self._gone(victims)
-        self.counters.evicted += len(victims)
-        return slots
-
-    def _settle(self, entry: IndexEntry, outcome: Outcome) -> None:
-        """Put a slot whose write has ended where it belongs."""
-        if outcome is Outcome.DONE:
-            self.counters.stored += 1
-            self._table.insert(*entry)
-            self._journal.put(entry)
-            return
-        self.counters.write_errors += 1
-        if outcome is Outcome.NO_SPACE:
-            root = entry.slot % len(self.config.root_dirs)
-            self._full_until[root] = self.context.clock() + _SECONDS_UNTIL_GROWTH_RETRY
-            self._table.give_back_unbacked(entry.slot)
-        else:
-            self._table.give_back(entry.slot)
-
-    def _drop(self, entries: Iterable[IndexEntry]) -> None:
-        """Drop chunks found corrupt, unless their key was stored anew meanwhile."""
-        dropped = [entry.key for entry in entries if self._table.holds(entry)]
-        for key in dropped:
-            self._table.discard(key)
-        self._gone(dropped)
-        self.counters.corrupt += len(dropped)
-
-    def _gone(self, keys: list[OffloadKey]) -> None:
-        for key in keys:
-            self._journal.delete(key)
-        if keys:
-            self.context.report_evicted(keys)
-
-    async def _perform(
-        self, function: Callable[[Run], list[Outcome]], transfers: Sequence[Transfer]
-    ) -> dict[IndexEntry, Outcome]:
-        """Move rows on up to ``threads`` threads; return how each ended, once no thread touches any row any more."""
-        runs = deque(self._io.runs(transfers))
-        outcomes: dict[IndexEntry, Outcome] = {}
-
-        def work() -> None:
-            while True:
-                try:
-                    run = runs.popleft()
-                except IndexError:
-                    return
-                outcomes.update(zip((transfer.entry for transfer in run), function(run), strict=True))
-
-        async def worker() -> None:
-            async with self._threads:
-                await self.context.run_blocking(work)
-
-        workers = [worker() for _ in range(min(len(runs), self.config.threads))]
-        for result in await asyncio.gather(*workers, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
-        return outcomes
+    def _admit(self, fresh: list[tuple[OffloadKey, memoryview]]) -> list[tuple[OffloadKey, memoryview]]:
+        chunks = [(key, row) for key, row in fresh if len(key) <= MAX_KEY_BYTES]
+        self.counters.declined += len(fresh) - len(chunks)
+        if self._second_offer is not None:
+            admitted = [chunk for chunk in chunks if self._second_offer.admits(chunk[0])]
+            self.counters.not_admitted += len(chunks) - len(admitted)
+            chunks = admitted
+        if self._budget is not None:
+            affordable = self._budget.take(len(chunks))
+            self.counters.over_budget += len(chunks) - affordable
+            chunks = chunks[:affordable]
+        return chunks
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -254,19 +248,20 @@ class DiskTier(Tier):
         )
 
     async def delete(self, keys: Sequence[OffloadKey]) -> None:
-        for key in keys:
-            if key in self._table:
-                self._table.discard(key)
-                self._journal.delete(key)
+        """See `Tier.delete`. What lies in a root out of use at the time comes back with it."""
+        self._check_owner()
+        self._catalogue.drop([entry for key in keys if (entry := self._table.entry(key))])
 
     async def keys(self) -> AsyncIterator[OffloadKey]:
-        for entry in self._table.entries():
-            yield entry.key
+        for key in self._table.keys():  # noqa: SIM118  (a table is no mapping)
+            yield key
 
     def describe(self) -> str:
-        roots = self._storage.roots if self._storage is not None else []
-        num_direct = sum(files.direct for files in roots)
+        usable = [root.slabs for root in self._roots if root.has_slabs]
+        num_direct = sum(slabs.direct for slabs in usable)
         mode = "buffered I/O" if num_direct == 0 else "O_DIRECT"
-        if 0 < num_direct < len(roots):
-            mode += f" on {num_direct} of {len(roots)} roots"
+        if 0 < num_direct < len(usable):
+            mode += f" on {num_direct} of {len(usable)} roots"
+        if len(usable) < len(self.config.root_dirs):
+            mode += f", {len(usable)} of {len(self.config.root_dirs)} roots usable"
         return f"{mode}, {self._table.num_slots} slots, {self._num_recovered} chunks recovered"
