@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tiering.jobs import JobLoop, TierWorker
+from tiering.job_loop import JobLoop
+from tiering.jobs import TierWorker
 from tiering.keys import OffloadKey, make_offload_key
 from tiering.manager import TieringOffloadingManager
 from tiering.naming import Namespace
@@ -22,10 +23,13 @@ from tiering.testing import (
     fill_row,
     row_matches,
 )
-from tiering.tier import Tier, TierContext
+from tiering.tier import BreakerConfig, LimitsConfig, Tier, TierContext
 from tiering.transfer_specs import PrepareStoreOutput
 
 ROW_BYTES = 64
+
+PATIENT = LimitsConfig(lookup_timeout=1e9, load_timeout=1e9, store_timeout=1e9, store_share=1.0)
+NEVER_OPENS = BreakerConfig(min_failures=10**9)
 
 READY, PENDING, UNKNOWN, ABSENT = LookupStatus.READY, LookupStatus.PENDING, LookupStatus.UNKNOWN, LookupStatus.ABSENT
 
@@ -54,12 +58,18 @@ class Rig:
         policy: str = "lru",
         events: bool = False,
         more_tiers: Callable[[PlainRows], Sequence[SecondaryTierManager]] = lambda rows: (),
+        limits: LimitsConfig | None = None,
+        breaker: BreakerConfig | None = None,
         **options: float,
     ) -> None:
         self.now = 0.0
         self.num_rows = num_rows
         self.rows = PlainRows(num_rows, ROW_BYTES)
         self.tiers = [ScriptedTier(name, self.rows, enable_events=events) for name in tier_names]
+        for tier in self.tiers:
+            tier.limits, tier.breaker = PATIENT, NEVER_OPENS
+        for tier in self.tiers:
+            tier.limits, tier.breaker = limits or tier.limits, breaker or tier.breaker
         self.primary = CPUPrimaryTierOffloadingManager(num_rows, policy, events, mmap_region=self.rows)
         self.manager = TieringOffloadingManager(
             self.primary,
@@ -166,6 +176,8 @@ def worker_of(
         row_bytes=ROW_BYTES,
         namespace=Namespace("model", row_bytes=ROW_BYTES),
         enable_events=events,
+        limits=PATIENT,
+        breaker=NEVER_OPENS,
     )
     try:
         yield worker

@@ -7,7 +7,8 @@ from collections.abc import Sized
 
 from manager_rig import Rig, key, keys
 
-from tiering.jobs import JobLoop, TierWorker
+from tiering.job_loop import JobLoop
+from tiering.jobs import TierWorker
 from tiering.keys import OffloadKey
 from tiering.manager import TieringOffloadingManager
 from tiering.naming import Namespace

@@ -17,7 +17,7 @@ from tiering.request import ReqContext
 from tiering.secondary_tier import JobResult
 from tiering.testing import MemoryTier, MemoryTierConfig, PlainRows, ResourceWatch, check_quiescent, drain
 from tiering.testing.plain_rows import UNWRITTEN
-from tiering.tier import TierContext
+from tiering.tier import BreakerConfig, TierContext
 
 
 class FailingStores(MemoryTier):
@@ -61,6 +61,7 @@ def test_tc_06_an_io_error_releases_the_rows(error: Exception) -> None:
 
     rows = PlainRows(4, ROW_BYTES)
     with ResourceWatch(), allocating(), worker_of(rows, make_tier) as worker:
+        worker.breaker = BreakerConfig(min_failures=51, window=51)  # each job is to reach the tier
         primary = CPUPrimaryTierOffloadingManager(4, mmap_region=rows)
         manager = TieringOffloadingManager(primary, [worker], row_bytes=ROW_BYTES)
         tiers[0].failures = [error]
