@@ -65,7 +65,8 @@ def test_too_little_shared_memory(setup: ReplaySetup, mount_tmpfs: Callable[...,
     ended = run_replay(*setup.arguments(60))
     assert (ended.code, ended.output) == (1, "")
     assert ended.errors.startswith(f"error: {setup.shared_memory}/tiering_replay-")
-    assert "more space" in ended.errors
+    assert "needs 19664896 bytes" in ended.errors
+    assert "cpu_bytes_to_use" in ended.errors
     assert ended.errors.count("\n") == 1
     assert setup.region_files() == []
     assert not setup.root.exists()
