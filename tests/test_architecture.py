@@ -28,6 +28,8 @@ CONTROL_PATH = (
     "tiering.row_table",
     "tiering.questions",
     "tiering.attached_tier",
+    "tiering.open_jobs",
+    "tiering.breaker",
 )
 DATA_PATH = ("tiering.region", "tiering.device")
 OFFERED_TO_TIERS = (
@@ -81,14 +83,16 @@ RULES: tuple[OnlyIn | Never, ...] = (
         ("asyncio", "threading", "concurrent"),
         (
             "tiering.jobs",
+            "tiering.job_loop",
             "tiering.device",
+            "tiering.region.populate",
             "tiering.replay",
             "tiering.testing",
             "tiers",
             "benchmarks",
             "plugins",
         ),
-        "jobs.py is the only thread boundary",
+        "jobs.py and its threads in job_loop.py are the only thread boundary",
     ),
     OnlyIn(("fsspec", "s3fs", "obstore"), ("tiers.s3", "benchmarks"), "an extra of the object tier"),
     OnlyIn(("aiofiles",), ("tiers.disk", "benchmarks"), "the disk tier's way to files"),

@@ -1,31 +1,45 @@
 """A secondary tier as the manager holds it: behind a guard.
 
-Whatever the tier raises or answers wrongly ends here, as a failed job or an absent key, counted and named in the log.
+Whatever the tier raises, answers wrongly or does not answer in time ends here, as a failed job or an absent key,
+counted and named in the log. A tier that fails again and again is left alone for a while (`tiering.breaker`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
 
+from tiering.breaker import Breaker, BreakerState
 from tiering.events import OffloadingEvent
 from tiering.keys import OffloadKey
+from tiering.open_jobs import OpenJobs
 from tiering.request import ReqContext
 from tiering.secondary_tier import JobResult, SecondaryTierManager, TransferJob
 from tiering.stats import TierStats
 
-__all__ = ["AttachedTier", "EndedJobs"]
+__all__ = ["AttachedTier", "FinishedJobs"]
 
 logger = logging.getLogger(__name__)
 
 
-class EndedJobs(NamedTuple):
-    """Jobs whose rows are no longer touched: the stores, and the loads with one flag per key."""
+class FinishedJobs(NamedTuple):
+    """What a poll has found; loads with one flag per key.
+
+    Attributes:
+        stores: their rows are no longer touched.
+        loads: likewise.
+        late_loads: loads that were reported as `overdue_loads` before; likewise.
+        overdue_loads: loads whose deadline has passed: nobody waits for their keys any more, but their rows are still
+            in use.
+    """
 
     stores: list[TransferJob]
     loads: list[tuple[TransferJob, Sequence[bool]]]
+    late_loads: list[tuple[TransferJob, Sequence[bool]]]
+    overdue_loads: list[TransferJob]
 
 
 class AttachedTier:
@@ -34,18 +48,33 @@ class AttachedTier:
     Attributes:
         name: the tier's name.
         stats: what it has done.
+        breaker: whether it is being left alone.
     """
 
-    def __init__(self, tier: SecondaryTierManager, row_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        tier: SecondaryTierManager,
+        row_bytes: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        num_rows: int = 2**63,
+    ) -> None:
+        """Guard ``tier``, whose stores may pin a share of ``num_rows`` rows."""
         self.name = tier.name
         self.stats = TierStats()
+        self.breaker = Breaker(tier.name, tier.breaker, clock)
         self._tier = tier
         self._row_bytes = row_bytes
         self._clock = clock
-        self._stores_since = 0.0
-        self._loads_since = 0.0
-        self._stores: dict[int, TransferJob] = {}
-        self._loads: dict[int, TransferJob] = {}
+        self._now = clock()
+        self._max_store_chunks = max(1, int(num_rows * tier.limits.store_share))
+        self._stores = OpenJobs(tier.limits.store_timeout, clock)
+        self._loads = OpenJobs(tier.limits.load_timeout, clock)
+        # Keys of late loads: while one of them is still under way, another try would only be late as well.
+        self._late_keys: set[OffloadKey] = set()
+        self._lookup_timeout = tier.limits.lookup_timeout
+        self._unanswered: dict[OffloadKey, float] = {}
+        self._lookups_failed = False
         self._last_fault = ""
 
     def matches(self, names: frozenset[str]) -> bool:
@@ -53,36 +82,68 @@ class AttachedTier:
         return self.name in names or self._tier.tier_type in names
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:
-        """See `SecondaryTierManager.lookup`; a tier that raises does not have the chunk."""
+        """See `SecondaryTierManager.lookup`; a tier that raises, is late or is left alone does not have the chunk."""
+        if not self.breaker.allows() or key in self._late_keys:
+            return False
         try:
-            return self._tier.lookup(key, req_context)
+            present = self._tier.lookup(key, req_context)
         except Exception as error:  # the tier is not ours
             self.stats.lookup_failures += 1
+            self._lookups_failed = True
             self._fault("lookup", error)
             return False
+        if present is not None:
+            self._unanswered.pop(key, None)
+        elif self._now >= self._unanswered.setdefault(key, self._now) + self._lookup_timeout:
+            self.stats.lookup_timeouts += 1
+            self._lookups_failed = True
+            return False
+        return present
+
+    def admit_stores(self, num_chunks: int) -> int:
+        """Say how many of so many chunks may be handed over now; the others are counted as shed.
+
+        A tier with nothing on its way takes all: it is not the slow one.
+        """
+        admitted = num_chunks
+        if not self.breaker.allows():
+            admitted = 0
+        elif self._stores:
+            admitted = min(num_chunks, max(0, self._max_store_chunks - self._stores.num_chunks))
+        self.stats.stores_shed += num_chunks - admitted
+        return admitted
 
     def submit_store(self, job: TransferJob) -> bool:
         """Begin a store; False if the tier refused by raising, and then no result follows."""
         return self._submit(job, self._stores, self._tier.submit_store)
 
     def submit_load(self, job: TransferJob) -> bool:
-        """Begin a load; False if the tier refused by raising, and then no result follows."""
-        return self._submit(job, self._loads, self._tier.submit_load)
+        """Begin a load; False if the tier refused by raising or is left alone, and then no result follows."""
+        return self.breaker.allows() and self._submit(job, self._loads, self._tier.submit_load)
 
-    def poll(self) -> EndedJobs:
-        """Return the jobs that have ended. Results for unknown jobs are dropped."""
-        ended = EndedJobs([], [])
+    def poll(self) -> FinishedJobs:
+        """Return the jobs that have ended or become overdue. Results for unknown jobs are dropped."""
+        self._now = self._clock()
+        finished = FinishedJobs([], [], [], [])
         try:
             for result in self._tier.get_finished_jobs():
-                self._take_up(result, ended)
+                self._take_up(result, finished)
         except Exception as error:  # the tier is not ours; what it reported before counts
             self._fault("get_finished_jobs", error)
-        return ended
+        if self._loads or self._stores:
+            self._note_late_jobs(finished)
+        if self._lookups_failed:
+            self._lookups_failed = False
+            self.breaker.failed()
+        if self._unanswered:
+            self._forget_questions()
+        return finished
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         """See `SecondaryTierManager.touch`."""
         try:
-            self._tier.touch(keys)
+            if self.breaker.state is BreakerState.CLOSED:
+                self._tier.touch(keys)
         except Exception as error:  # the tier is not ours
             self._fault("touch", error)
 
@@ -116,6 +177,14 @@ class AttachedTier:
             self._fault("take_events", error)
             return ()
 
+    def get_stats(self) -> Mapping[str, Any]:
+        """Return `TierStats` by name, with the state of the breaker."""
+        self.stats.store_seconds = self._stores.busy_seconds
+        self.stats.load_seconds = self._loads.busy_seconds
+        self.stats.jobs_in_flight = len(self._stores) + len(self._loads)
+        breaker = {"breaker": self.breaker.state.value, "breaker_opened": self.breaker.num_opened}
+        return {**self.stats.as_dict(), **breaker}
+
     def shutdown(self) -> Exception | None:
         """Close the tier; returns what it raised instead of raising it."""
         try:
@@ -125,45 +194,56 @@ class AttachedTier:
             return error
         return None
 
-    def _submit(self, job: TransferJob, jobs: dict[int, TransferJob], submit: Callable[[TransferJob], None]) -> bool:
-        jobs[job.job_id] = job
+    def _submit(self, job: TransferJob, jobs: OpenJobs, submit: Callable[[TransferJob], None]) -> bool:
+        jobs.add(job)
+        self.breaker.started()
         try:
             submit(job)
         except Exception as error:  # the tier is not ours
-            del jobs[job.job_id]
+            jobs.end(job.job_id)
+            self.breaker.failed()
             self._count(job, [False] * len(job.keys), is_store=jobs is self._stores)
             self._fault(f"submit of {len(job.keys)} chunks", error)
             return False
-        self.stats.jobs_in_flight += 1
-        if len(jobs) == 1 and jobs is self._stores:
-            self._stores_since = self._clock()
-        elif len(jobs) == 1:
-            self._loads_since = self._clock()
         return True
 
-    def _take_up(self, result: JobResult, ended: EndedJobs) -> None:
-        if (store := self._stores.pop(result.job_id, None)) is not None:
-            self._end(store, result, is_store=True)
-            ended.stores.append(store)
-        elif (load := self._loads.pop(result.job_id, None)) is not None:
-            ended.loads.append((load, self._end(load, result, is_store=False)))
+    def _take_up(self, result: JobResult, finished: FinishedJobs) -> None:
+        if (store := self._stores.end(result.job_id)) is not None:
+            self._check(store.job, result, is_store=True, was_late=store.was_late)
+            finished.stores.append(store.job)
+        elif (load := self._loads.end(result.job_id)) is not None:
+            succeeded = self._check(load.job, result, is_store=False, was_late=load.was_late)
+            if load.was_late:
+                self._late_keys.difference_update(load.job.keys)
+            (finished.late_loads if load.was_late else finished.loads).append((load.job, succeeded))
         else:
             self._fault("get_finished_jobs", ValueError(f"a result for job {result.job_id}, which is not open"))
 
-    def _end(self, job: TransferJob, result: JobResult, *, is_store: bool) -> Sequence[bool]:
+    def _check(self, job: TransferJob, result: JobResult, *, is_store: bool, was_late: bool) -> Sequence[bool]:
+        """Return the result's flags, or as many failures where they do not fit; a late job has been counted before."""
         succeeded = result.succeeded
+        fault: Exception | str = result.error
         if not isinstance(succeeded, Sequence) or len(succeeded) != len(job.keys):
-            self._fault("job", ValueError(f"{len(job.keys)} flags expected for as many chunks, not {succeeded!r:.100}"))
+            fault = ValueError(f"{len(job.keys)} flags expected for as many chunks, not {succeeded!r:.100}")
             succeeded = [False] * len(job.keys)
-        elif result.error:
-            self._fault("store" if is_store else "load", result.error)
-        self.stats.jobs_in_flight -= 1
-        if is_store and not self._stores:
-            self.stats.store_seconds += self._clock() - self._stores_since
-        elif not is_store and not self._loads:
-            self.stats.load_seconds += self._clock() - self._loads_since
-        self._count(job, succeeded, is_store=is_store)
+        if fault:
+            self._fault("store" if is_store else "load", fault)
+        if not was_late:
+            (self.breaker.failed if fault else self.breaker.succeeded)()
+            self._count(job, succeeded, is_store=is_store)
         return succeeded
+
+    def _note_late_jobs(self, finished: FinishedJobs) -> None:
+        late_loads, late_stores = self._loads.take_late(self._now), self._stores.take_late(self._now)
+        for job in late_loads:
+            self.stats.load_timeouts += len(job.keys)
+            self._late_keys.update(job.keys)
+            finished.overdue_loads.append(job)
+        for job in late_stores:
+            self.stats.store_timeouts += len(job.keys)
+        for job in late_loads + late_stores:
+            self.breaker.failed()
+            self._fault("job", TimeoutError(f"no result for {len(job.keys)} chunks in time"))
 
     def _count(self, job: TransferJob, succeeded: Sequence[bool], *, is_store: bool) -> None:
         moved = sum(map(bool, succeeded))
@@ -176,6 +256,13 @@ class AttachedTier:
             stats.loaded_chunks += moved
             stats.loaded_bytes += moved * self._row_bytes
             stats.load_failures += len(job.keys) - moved
+
+    def _forget_questions(self) -> None:
+        """Forget keys that nobody asks for any more; the oldest come first."""
+        before = self._now - 2 * self._lookup_timeout
+        forgotten = list(takewhile(lambda key: self._unanswered[key] < before, self._unanswered))
+        for key in forgotten:
+            del self._unanswered[key]
 
     def _fault(self, what: str, error: Exception | str) -> None:
         self.stats.faults += 1

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 from tiering.config import TieringConfig
 from tiering.engine_config import EngineConfig
-from tiering.jobs import JobLoop, TierWorker
+from tiering.job_loop import JobLoop
+from tiering.jobs import TierWorker
 from tiering.naming import Namespace
 from tiering.registry import SecondaryTierFactory
 from tiering.tier import TierConfig
@@ -52,18 +53,17 @@ def open_secondary_tiers(
     Raises:
         Exception: what the first failing tier raised, with a note that names it. The tiers before it are closed again.
     """
-    loop = JobLoop()
     opened = []
     with ExitStack() as undo:
         for tier_config in config.secondary_tier_configs:
             try:
-                worker = _open(tier_config, loop, namespace, row_views, enable_events=enable_events)
+                worker = _open(tier_config, namespace, row_views, enable_events=enable_events)
                 undo.callback(_close_again, worker)
                 worker.announce_contents()
+                logger.info("tier %s: %s", worker.name, worker.describe() or "open")
             except Exception as error:
                 error.add_note(f"while opening the secondary tier {(tier_config.name or tier_config.type)!r}")
                 raise
-            logger.info("tier %s: %s", worker.name, worker.describe() or "open")
             opened.append(worker)
         undo.pop_all()
     return opened
@@ -78,7 +78,6 @@ def _close_again(worker: TierWorker) -> None:
 
 def _open(
     config: TierConfig,
-    loop: JobLoop,
     namespace: Namespace,
     row_views: Callable[[Sequence[int]], Sequence[memoryview]],
     *,
@@ -86,11 +85,13 @@ def _open(
 ) -> TierWorker:
     return TierWorker(
         lambda context: SecondaryTierFactory.create_secondary_tier(config, context),
-        loop,
+        JobLoop(f"tiering-loop-{config.name or config.type}"),
         row_views,
         name=config.name or config.type,
         row_bytes=namespace.row_bytes,
         namespace=namespace,
         enable_events=enable_events,
         num_threads=config.threads,
+        limits=config.limits,
+        breaker=config.breaker,
     )

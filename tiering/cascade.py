@@ -35,7 +35,10 @@ class Cascade:
                 self._restricted.pop(row, None)  # of an earlier store, given up
 
     def broadcast(self, keys: Sequence[OffloadKey]) -> None:
-        """Store these chunks, readable since now, in every tier they may go to, as one job per tier."""
+        """Store these chunks, readable since now, in every tier they may go to, as one job per tier.
+
+        A tier that has too much on its way already gets the first ones only: of a prefix, the head is worth most.
+        """
         rows = [self._rows.index[key] for key in keys]
         restrictions = {row: self._restricted.pop(row) for row in rows if row in self._restricted}
         for tier in self._tiers:
@@ -44,8 +47,9 @@ class Cascade:
                 for key, row in zip(keys, rows, strict=True)
                 if row not in restrictions or tier.matches(restrictions[row])
             }
-            if allowed:
-                job = TransferJob(next(self._job_ids), tuple(allowed), tuple(allowed.values()))
+            admitted = tier.admit_stores(len(allowed))
+            if admitted:
+                job = TransferJob(next(self._job_ids), tuple(allowed)[:admitted], tuple(allowed.values())[:admitted])
                 self._rows.pin(job.rows)
                 if not tier.submit_store(job):
                     self._rows.unpin(job.rows)

@@ -1,7 +1,7 @@
 """The only boundary between the scheduler thread and the threads that do I/O.
 
-The scheduler posts work and polls results; neither ever waits. All tiers run on one event loop thread, the blocking
-calls of each tier on threads of its own, so that a slow tier takes none from another. Between the threads there are
+The scheduler posts work and polls results; neither ever waits. Each tier has an event loop and threads of its own
+(`tiering.job_loop`), so that a tier that blocks takes nothing from another. Between them and the scheduler there are
 two queues per tier, one in each direction, and nothing else. A coroutine that may touch a row is never cancelled: its
 job's result, and with it the right to reuse the row, comes when it has ended.
 """
@@ -9,69 +9,28 @@ job's result, and with it the right to reuse the row, comes when it has ended.
 from __future__ import annotations
 
 import asyncio
-import threading
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from tiering.errors import TierError
 from tiering.events import EventLog, OffloadingEvent
+from tiering.job_loop import BlockingThreads, JobLoop
 from tiering.keys import OffloadKey
 from tiering.naming import Namespace
 from tiering.questions import Answer, Questions
 from tiering.request import ReqContext
 from tiering.secondary_tier import JobResult, SecondaryTierManager, TransferJob
-from tiering.tier import KnowsKeys, P, Tier, TierContext, TracksRecency
+from tiering.tier import BreakerConfig, KnowsKeys, LimitsConfig, Tier, TierContext, TracksRecency
 
-__all__ = ["JobLoop", "TierWorker"]
+__all__ = ["TierWorker"]
 
-R = TypeVar("R")
 
 RowViews = Callable[[Sequence[int]], Sequence[memoryview]]
 """Gives the memory of rows by number, one memoryview per row."""
-
-
-class JobLoop:
-    """An event loop on a thread of its own, alive as long as somebody is attached to it."""
-
-    def __init__(self) -> None:
-        self._num_attached = 0
-
-    def attach(self) -> None:
-        """Count one more user; the first one starts the thread."""
-        if self._num_attached == 0:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, name="tiering-loop", daemon=True)
-            self._thread.start()
-        self._num_attached += 1
-
-    def detach(self) -> None:
-        """Count one user less; the last one ends the thread. Nothing of a user may run any more."""
-        self._num_attached -= 1
-        if self._num_attached == 0:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
-    def post(self, function: Callable[[], object]) -> None:
-        """Run ``function`` on the loop thread soon. From any thread; waits for nothing."""
-        self._loop.call_soon_threadsafe(function)
-
-    def wait_for(self, coroutine: Coroutine[Any, Any, R], timeout_seconds: float | None = None) -> R:
-        """Run a coroutine on the loop and wait for its result. For start and shutdown, never within a step.
-
-        Raises:
-            TimeoutError: it has not ended in time. It goes on running.
-        """
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_seconds)
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
 
 
 class TierWorker(SecondaryTierManager):
@@ -92,6 +51,8 @@ class TierWorker(SecondaryTierManager):
         namespace: Namespace,
         enable_events: bool = False,
         num_threads: int = 4,
+        limits: LimitsConfig | None = None,
+        breaker: BreakerConfig | None = None,
         close_timeout_seconds: float = 30.0,
     ) -> None:
         """Make the tier and open it; waits until it is open.
@@ -100,10 +61,13 @@ class TierWorker(SecondaryTierManager):
             Exception: whatever the tier's constructor or `Tier.open` raised; nothing is left running.
         """
         self.name = name
+        self.limits = limits or LimitsConfig()
+        self.breaker = breaker or BreakerConfig()
         self._loop = loop
         self._row_views = row_views
         self._close_timeout_seconds = close_timeout_seconds
-        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix=f"tiering-{name}")
+        self._threads = BlockingThreads(f"tiering-{name}", num_threads)
+        self._owner_pid = os.getpid()
         self._inbox: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._wake_posted = False
         self._outbox: deque[JobResult | _Evicted | _Answers] = deque()
@@ -112,13 +76,13 @@ class TierWorker(SecondaryTierManager):
         self._events = EventLog("STORAGE", name) if enable_events else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_ended = False
-        context = TierContext(name, row_bytes, namespace, time.monotonic, self._run_blocking, self._report_evicted)
+        context = TierContext(name, row_bytes, namespace, time.monotonic, self._threads.run, self._report_evicted)
         loop.attach()
         try:
             self._tier = make_tier(context)
             loop.wait_for(self._tier.open())
         except BaseException:
-            self._threads.shutdown()
+            self._threads.end()
             loop.detach()
             raise
         self.tier_type = self._tier.tier_type
@@ -184,7 +148,7 @@ class TierWorker(SecondaryTierManager):
             self._loop.wait_for(self._run_close(), self._close_timeout_seconds)
         finally:
             if self._has_ended:
-                self._threads.shutdown()
+                self._threads.end()
                 self._loop.detach()
 
     def describe(self) -> str:
@@ -207,6 +171,8 @@ class TierWorker(SecondaryTierManager):
             self._events.stored(stored)
 
     def _post(self, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if os.getpid() != self._owner_pid:
+            raise TierError(f"tier {self.name} lives in process {self._owner_pid}: its threads do not survive a fork")
         self._inbox.append(start)
         if not self._wake_posted:
             self._wake_posted = True
@@ -214,9 +180,6 @@ class TierWorker(SecondaryTierManager):
 
     def _report_evicted(self, keys: Sequence[OffloadKey]) -> None:
         self._outbox.append(_Evicted(tuple(keys)))
-
-    async def _run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     def _run_inbox(self) -> None:
         self._wake_posted = False  # before the queue is emptied, so that no post can fall between the two

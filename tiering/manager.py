@@ -63,7 +63,7 @@ class TieringOffloadingManager(OffloadingManager):
         num_rows = primary_tier.rows.table.num_rows
         job_ids = itertools.count()
         self.primary_tier = primary_tier
-        self._tiers = [AttachedTier(tier, row_bytes, clock) for tier in secondary_tiers]
+        self._tiers = [AttachedTier(tier, row_bytes, clock, num_rows=num_rows) for tier in secondary_tiers]
         self._cascade = Cascade(primary_tier.rows, self._tiers, job_ids)
         self._promotion = Promotion(primary_tier.rows, job_ids, max(1, int(num_rows * promotion_limit)))
         self._lookups = Lookups(
@@ -159,7 +159,7 @@ class TieringOffloadingManager(OffloadingManager):
             "rows_held": self._lookups.num_held,
             "promotions_refused": self._promotion.num_refused,
             "requests_remembered": self._lookups.num_requests,
-            "tiers": {tier.name: tier.stats.as_dict() for tier in self._tiers},
+            "tiers": {tier.name: tier.get_stats() for tier in self._tiers},
         }
 
     def shutdown(self) -> None:
@@ -184,11 +184,16 @@ class TieringOffloadingManager(OffloadingManager):
             return
         self._polled = True
         for tier in self._tiers:
-            ended = tier.poll()
-            for job in ended.stores:
+            finished = tier.poll()
+            for job in finished.stores:
                 self._cascade.finish(job)
-            for job, succeeded in ended.loads:
+            for job, succeeded in finished.loads:
                 self._lookups.promoted(job, succeeded, self._promotion.finish(job, succeeded))
+            for job in finished.overdue_loads:
+                self._promotion.expire(job)
+                self._lookups.promoted(job, [False] * len(job.keys), ())
+            for job, succeeded in finished.late_loads:
+                self._promotion.finish(job, succeeded)
 
     def _touch_tiers(self, keys: Sequence[OffloadKey]) -> None:
         if keys:

@@ -66,11 +66,15 @@ class Promotion:
         for req_id in list(self._queued):
             self.drop(req_id)
 
+    def expire(self, job: TransferJob) -> None:
+        """Nobody waits for this job any more; its rows stay reserved until `finish`, since it may still fill them."""
+        self._rows.orphan(job.rows)
+
     def finish(self, job: TransferJob, succeeded: Sequence[bool]) -> list[int]:
         """Make the filled rows of a job that has ended readable and give up the others.
 
         Returns:
-            The rows that hold their key now; not those whose key was taken away by a reset meanwhile.
+            The rows that hold their key now; not those whose key was taken away meanwhile, by a reset or `expire`.
         """
         filled = [row for row, done in zip(job.rows, succeeded, strict=True) if done]
         self.num_rows -= len(filled)

@@ -29,7 +29,7 @@ class Rows:
     """Key -> row, the free rows, and the verbs.
 
     A row is free, or held by a key and then being written, read, or idle; or it is *orphaned*: its key was taken
-    away by `clear` while somebody still copied, and it becomes free when that has ended.
+    away, by `clear` or `orphan`, while somebody still copied, and it becomes free when that has ended.
     """
 
     def __init__(self, table: RowTable, policy: EvictionPolicy, events: EventLog | None = None) -> None:
@@ -103,13 +103,19 @@ class Rows:
 
     def abort(self, rows: Iterable[int]) -> None:
         """Give up rows being written; their keys are absent again."""
+        rows = list(rows)
+        self.orphan(rows)
         for row in rows:
             self.table.ref_cnt[row] = 0
+            self._free.append(row)
+
+    def orphan(self, rows: Iterable[int]) -> None:
+        """Take the keys away from rows being written: absent for all, but not reused until the write has ended."""
+        for row in rows:
             key = self._key_of[row]
             if key is not None:
                 self.policy.remove(row, key)
                 self._take_key(row)
-            self._free.append(row)
 
     def pin(self, rows: Iterable[int]) -> None:
         """Count one more reader on each row; all of them are readable."""

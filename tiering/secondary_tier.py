@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tiering.events import OffloadingEvent
 from tiering.keys import OffloadKey
 from tiering.request import ReqContext
+from tiering.tier import BreakerConfig, LimitsConfig
 
 __all__ = ["JobResult", "SecondaryTierManager", "TransferJob"]
 
@@ -55,10 +56,14 @@ class SecondaryTierManager(ABC):
     Attributes:
         name: unique among the tiers of a manager.
         tier_type: the type written in the configuration.
+        limits: deadlines and bounds that the manager applies to it.
+        breaker: when the manager leaves it alone.
     """
 
     name: str
     tier_type: str
+    limits: LimitsConfig = LimitsConfig()
+    breaker: BreakerConfig = BreakerConfig()
 
     @abstractmethod
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:

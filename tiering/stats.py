@@ -18,6 +18,8 @@ class TierStats:
         stored_bytes, loaded_bytes: their rows' bytes.
         store_failures, load_failures: chunks that a store or load was tried for in vain.
         lookup_failures: keys taken as absent because the tier raised.
+        lookup_timeouts, load_timeouts, store_timeouts: chunks that the tier was too late for.
+        stores_shed: chunks not handed over, because too many were on their way or the breaker was not closed.
         faults: calls of the tier that broke its contract or raised.
         store_seconds, load_seconds: time during which at least one store, or load, was under way.
         jobs_in_flight: jobs whose result has not come in yet.
@@ -32,6 +34,10 @@ class TierStats:
     load_failures: int = 0
     load_seconds: float = 0.0
     lookup_failures: int = 0
+    lookup_timeouts: int = 0
+    load_timeouts: int = 0
+    store_timeouts: int = 0
+    stores_shed: int = 0
     faults: int = 0
     jobs_in_flight: int = 0
 

@@ -21,9 +21,11 @@ from tiering.quantities import ByteSize, Duration
 
 __all__ = [
     "API_VERSION",
+    "BreakerConfig",
     "ByteSize",
     "Duration",
     "KnowsKeys",
+    "LimitsConfig",
     "RunBlocking",
     "Tier",
     "TierConfig",
@@ -46,6 +48,32 @@ class RunBlocking(Protocol):
     def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
 
 
+class LimitsConfig(BaseModel):
+    """How long and how much the core waits for a tier. Deadlines act on keys: what is late is a miss, or pinned no
+    longer than the call that is late; no call is cancelled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lookup_timeout: Duration = Field(default=1.0, description="a key not answered for so long counts as absent")
+    load_timeout: Duration = Field(default=10.0, description="a chunk not loaded in this time counts as absent")
+    store_timeout: Duration = Field(default=60.0, description="a store not ended in this time counts as failed")
+    store_share: float = Field(
+        default=0.5, gt=0, le=1, description="share of the CPU rows that stores to this tier may pin; more are shed"
+    )
+
+
+class BreakerConfig(BaseModel):
+    """When a tier is left alone, and when it is tried again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    window: int = Field(default=20, ge=1, description="how many of the last jobs are looked at")
+    min_failures: int = Field(default=5, ge=1, description="failed or late jobs among them before it opens")
+    failure_ratio: float = Field(default=0.5, gt=0, le=1, description="their share among them before it opens")
+    open_for: Duration = Field(default=5.0, description="how long it stays open before a first try")
+    max_open_for: Duration = Field(default=60.0, description="the most it stays open, after several failed tries")
+
+
 class TierConfig(BaseModel):
     """Settings of one tier in ``secondary_tier_configs``; a tier derives its own and adds fields.
 
@@ -59,6 +87,8 @@ class TierConfig(BaseModel):
         default=None, min_length=1, description="how metrics, events and requests call it; default: its type"
     )
     threads: int = Field(default=4, ge=1, le=64, description="threads for the tier's blocking calls")
+    limits: LimitsConfig = Field(default=LimitsConfig(), description="deadlines, and how much may be under way")
+    breaker: BreakerConfig = Field(default=BreakerConfig(), description="when a failing tier is left alone")
 
     def exclusive_resources(self) -> list[str]:
         """Name what no other tier of the engine may use, such as its directories.

@@ -107,7 +107,7 @@ def test_a_store_that_does_not_end_keeps_its_rows_and_is_counted_once() -> None:
 
 
 def test_tc_89_a_slow_tier_pins_a_bounded_share_of_the_rows() -> None:
-    rig = Rig(64, "fast", "slow")
+    rig = Rig(64, "fast", "slow", limits=LimitsConfig())
     fast, slow = rig.tiers
     refused = 0
     for number in range(500):

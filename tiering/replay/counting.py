@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tiering.jobs import JobLoop, TierWorker
+from tiering.job_loop import JobLoop
+from tiering.jobs import TierWorker
 from tiering.manager import TieringOffloadingManager
 from tiering.naming import Namespace
 from tiering.primary import CPUOffloadingManager

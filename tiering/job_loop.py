@@ -1,0 +1,128 @@
+"""The threads of one tier: an event loop for its coroutines, and daemon threads for its blocking calls.
+
+They are one tier's alone, so whatever blocks, hangs or dies in them is felt by that tier only. They are daemon threads:
+a call that never returns must not keep the process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from tiering.tier import P
+
+__all__ = ["BlockingThreads", "JobLoop"]
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+class JobLoop:
+    """An event loop on a thread of its own, alive as long as somebody is attached to it."""
+
+    def __init__(self, name: str = "tiering-loop") -> None:
+        self._name = name
+        self._num_attached = 0
+        self._is_ending = False
+
+    def attach(self) -> None:
+        """Count one more user; the first one starts the thread."""
+        if self._num_attached == 0:
+            self._is_ending = False
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._num_attached += 1
+
+    def detach(self) -> None:
+        """Count one user less; the last one ends the thread. Nothing of a user may run any more."""
+        self._num_attached -= 1
+        if self._num_attached == 0:
+            self._is_ending = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Run ``function`` on the loop thread soon. From any thread; waits for nothing."""
+        self._loop.call_soon_threadsafe(function)
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, R], timeout_seconds: float | None = None) -> R:
+        """Run a coroutine on the loop and wait for its result. For start and shutdown, never within a step.
+
+        Raises:
+            TimeoutError: it has not ended in time. It goes on running.
+        """
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_seconds)
+
+    def _run(self) -> None:
+        while not self._is_ending:
+            try:
+                self._loop.run_forever()
+            except BaseException:  # a task that raises SystemExit ends run_forever, but must not end the tier
+                logger.exception("%s: a task tried to end the loop; the loop goes on", self._name)
+        self._loop.close()
+
+
+class BlockingThreads:
+    """Threads for blocking calls, started when they are needed, up to a limit."""
+
+    def __init__(self, name: str, max_threads: int) -> None:
+        self._name = name
+        self._max_threads = max_threads
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._num_open = 0
+
+    async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Await ``function(*args, **kwargs)`` on one of the threads. Cancelling the await does not end the call."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        if self._num_open >= len(self._threads) and len(self._threads) < self._max_threads:
+            number = len(self._threads)
+            self._threads.append(threading.Thread(target=self._serve, name=f"{self._name}-{number}", daemon=True))
+            self._threads[-1].start()
+        self._num_open += 1
+        try:
+            self._calls.put(partial(_call, loop, future, partial(function, *args, **kwargs)))
+            return await future
+        finally:
+            self._num_open -= 1
+
+    def end(self) -> None:
+        """End the threads; every call must have returned."""
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], function: Callable[[], R]) -> None:
+    try:
+        settle: Callable[[], None] = partial(_settle, future, future.set_result, function())
+    except BaseException as error:  # it is the awaiting coroutine's
+        settle = partial(_settle, future, future.set_exception, _raisable(error))
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        logger.warning("a blocking call has returned after its tier was closed")
+
+
+def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
+    if not future.done():
+        settle(outcome)
+
+
+def _raisable(error: BaseException) -> BaseException:
+    """StopIteration cannot be set on a future."""
+    return RuntimeError(f"raised {error!r}") if isinstance(error, StopIteration) else error
