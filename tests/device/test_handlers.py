@@ -16,7 +16,7 @@ from tiering.device import (
     OffloadingWorker,
     SingleDirectionOffloadingHandler,
 )
-from tiering.device.host_copy_engine import copy_pieces
+from tiering.device.host_copy import copy_pieces
 from tiering.transfer_specs import CPULoadStoreSpec, GPULoadStoreSpec
 
 
@@ -98,7 +98,8 @@ def test_a_failing_copy_is_a_failed_result_and_the_next_one_works(handler, gate,
         assert handler.transfer_async(job_id, store([job_id], [job_id]))
         gate.go.release()
         handler.wait({job_id})
-    assert [(result.job_id, result.success) for result in handler.get_finished()] == [(1, False), (2, True)]
+    results = [(result.job_id, result.success, result.error) for result in handler.get_finished()]
+    assert results == [(1, False, "OSError: injected"), (2, True, None)]
     assert handler.dst_tensors[0][2, :16].tolist() == [2] * 16
     assert "copy job 1 failed" in caplog.text
 

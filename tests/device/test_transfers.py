@@ -19,6 +19,7 @@ from tiering.device import (
 )
 from tiering.device.transfer_plan import TransferPlanner
 from tiering.region import RegionLayout, SharedOffloadRegion
+from tiering.testing.fake_cuda import FakeCudaRuntime
 from tiering.transfer_specs import CPULoadStoreSpec, GPULoadStoreSpec
 
 CANARY = 0x5A
@@ -103,9 +104,16 @@ def run(handler, job_id: int, spec) -> None:
     assert result.transfer_type == (spec[0].medium(), spec[1].medium())
 
 
-def check_round_trip(shape: Shape, choose: random.Random, region: SharedOffloadRegion | None = None) -> None:
+def check_round_trip(
+    shape: Shape,
+    choose: random.Random,
+    region: SharedOffloadRegion | None = None,
+    runtime: FakeCudaRuntime | None = None,
+) -> None:
     tensors = device_tensors(shape, choose)
-    handlers = CpuGpuOffloadingHandlers(caches(shape, tensors), shape.factor, shape.num_rows, region)
+    handlers = CpuGpuOffloadingHandlers(
+        caches(shape, tensors), shape.factor, shape.num_rows, region, cuda_runtime=runtime
+    )
     for cpu_tensor in handlers.cpu_tensors:
         cpu_tensor.fill_(CANARY)
     blocks, targets = (pick_ids(choose, shape.num_blocks, sum(shape.sizes)) for _ in range(2))
@@ -133,8 +141,7 @@ def check_round_trip(shape: Shape, choose: random.Random, region: SharedOffloadR
     model_copy(shape, targets, rows, load_one)
     for real, model in zip(tensors, device, strict=True):
         assert real.numpy().tobytes() == model.tobytes()
-    handlers.gpu_to_cpu_handler.shutdown()
-    handlers.cpu_to_gpu_handler.shutdown()
+    handlers.shutdown()
 
 
 @pytest.fixture
@@ -152,10 +159,11 @@ def open_region() -> Iterator:
             region.cleanup()
 
 
-def test_tc_77_the_named_example_over_a_shared_region(open_region) -> None:
+@pytest.mark.parametrize("on_cuda", [False, True])
+def test_tc_77_the_named_example_over_a_shared_region(open_region, on_cuda: bool) -> None:
     page = sum(EXAMPLE.pages) * EXAMPLE.factor
     regions = [open_region(EXAMPLE.num_rows, rank, 3, page) for rank in (0, 1, 2)]
-    check_round_trip(EXAMPLE, random.Random(0), regions[1])
+    check_round_trip(EXAMPLE, random.Random(0), regions[1], FakeCudaRuntime() if on_cuda else None)
     rows = np.frombuffer(regions[0].create_kv_memoryview(), dtype=np.uint8).reshape(EXAMPLE.num_rows, -1)
     assert not rows[:, :page].any()
     assert not rows[:, 2 * page :].any()
@@ -165,6 +173,15 @@ def test_tc_77_five_hundred_random_shapes() -> None:
     choose = random.Random(77)
     for _ in range(500):
         check_round_trip(random_shape(choose), choose)
+
+
+@pytest.mark.parametrize("can_batch", [True, False])
+def test_tc_77_random_shapes_on_a_device(can_batch: bool) -> None:
+    choose = random.Random(78)
+    for _ in range(100):
+        runtime = FakeCudaRuntime(can_batch=can_batch)
+        check_round_trip(random_shape(choose), choose, runtime=runtime)
+        assert runtime.pinned == {}
 
 
 def test_tc_78_unequal_pages_stay_inside_the_region(open_region) -> None:
@@ -183,8 +200,7 @@ def test_tc_78_unequal_pages_stay_inside_the_region(open_region) -> None:
             sizes = [num_rows * factor if index == group else 0 for index in range(3)]
             spec = GPULoadStoreSpec(range(num_rows * factor), sizes, [0, 0, 0])
             run(handlers.gpu_to_cpu_handler, group, (spec, CPULoadStoreSpec(range(num_rows))))
-        handlers.gpu_to_cpu_handler.shutdown()
-        handlers.cpu_to_gpu_handler.shutdown()
+        handlers.shutdown()
     columns = b"".join(
         bytes([16 * (rank + 1) + i]) * (page * factor) for rank in (0, 1) for i, page in enumerate(pages)
     )
@@ -196,8 +212,8 @@ def test_neighbours_become_one_piece() -> None:
     device, rows = torch.zeros((64, 16), dtype=torch.int8), torch.zeros((16, 64), dtype=torch.int8)
     whole, padded = CanonicalKVCacheRef(0, 16), CanonicalKVCacheRef(0, 15)
     for refs, blocks, sizes in [
-        (whole, range(8, 16), [128]),
-        (whole, [8, 9, 10, 20, 21, 22, 23, 24], [48, 80]),
+        (whole, range(8, 16), [64, 64]),
+        (whole, [8, 9, 10, 20, 21, 22, 23, 24], [48, 16, 64]),
         (whole, range(15, 7, -1), [16] * 8),
         (padded, range(8, 16), [15] * 8),
     ]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from tiering.region import RegionLayout, SharedOffloadRegion, opening
+from tiering.region import RegionLayout, SharedOffloadRegion, shared_region
+from tiering.region.populate import Population
 
 
 class Member:
@@ -19,7 +19,7 @@ class Member:
     def __init__(
         self, directory: Path, instance_id: str, layout: RegionLayout, rank: int | None, *, stop_when: str = ""
     ) -> None:
-        """Start the process; with ``stop_when="reserving"`` a creator stops there until `answer` is called."""
+        """Start the process; with ``stop_when="populating"`` it stops before that until `answer` is called."""
         shape = [layout.num_rows, layout.num_workers, layout.worker_page_bytes]
         arguments = json.dumps([str(directory), instance_id, shape, rank, stop_when])
         self.process = subprocess.Popen(
@@ -60,8 +60,8 @@ class Member:
 
 def main() -> None:
     directory, instance_id, shape, rank, stop_when = json.loads(sys.argv[1])
-    if stop_when == "reserving":
-        opening.reserve_pages = stop_while_reserving
+    if stop_when == "populating":
+        shared_region.Population = stop_before_populating
     layout = RegionLayout(*shape)
     try:
         region = SharedOffloadRegion(
@@ -88,10 +88,10 @@ def obey(region: SharedOffloadRegion, command: str, *arguments: str) -> None:
         region.cleanup()
 
 
-def stop_while_reserving(*_: Any) -> None:
-    say("reserving")
-    if sys.stdin.readline().strip() == "fail":
-        raise OSError(28, os.strerror(28))
+def stop_before_populating(*arguments: Any) -> Population:
+    say("populating")
+    sys.stdin.readline()
+    return Population(*arguments)
 
 
 def say(line: str) -> None:

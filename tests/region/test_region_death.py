@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tiering.errors import RegionError
-from tiering.region import RegionLayout, opening, reclaim_dead_regions, reservation
+from tiering.region import RegionLayout, memory_limits, opening, reclaim_dead_regions
+from tiering.region.memory_limits import MemoryLimit
 
 LAYOUT = RegionLayout(num_rows=256, num_workers=2, worker_page_bytes=8192)
 
@@ -56,8 +57,8 @@ def test_tc_59_a_dead_region_gives_its_memory_back_even_to_those_who_look_at_it(
 
 def test_tc_59_killed_during_start(start, directory: Path) -> None:
     for _ in range(2):
-        creator = start(directory, "e", LAYOUT, 0, stop_when="reserving")
-        assert creator.hear() == "reserving"
+        creator = start(directory, "e", LAYOUT, 0, stop_when="populating")
+        assert creator.hear() == "populating"
         creator.kill()
         assert names(directory) == ["tiering_e.mmap"]
     assert start(directory, "e", LAYOUT, 0).hear() == "created"
@@ -104,18 +105,18 @@ def test_tc_60_too_little_memory_is_one_clear_error(start, mount_tmpfs) -> None:
 
 def test_tc_60_a_report_of_free_space_is_not_trusted(mount_tmpfs, open_region, monkeypatch) -> None:
     directory = mount_tmpfs(LAYOUT.total_bytes // 2)
-    answers = [10 * LAYOUT.total_bytes, LAYOUT.total_bytes // 2]
-    monkeypatch.setattr(reservation, "free_bytes", lambda _: answers.pop(0))
-    with pytest.raises(RegionError, match=rf"needs {LAYOUT.file_bytes} bytes.*has {LAYOUT.total_bytes // 2} bytes"):
+    monkeypatch.setattr(opening, "check_room", lambda *_: None)
+    needs = rf"needs {LAYOUT.file_bytes} bytes .* has \d+ bytes .* available; lower cpu_bytes_to_use"
+    with pytest.raises(RegionError, match=needs):
         open_region(LAYOUT)
     assert names(directory) == []
     assert os.statvfs(directory).f_bavail * os.statvfs(directory).f_frsize == LAYOUT.total_bytes // 2
 
 
-def test_tc_60_free_space_is_checked_before_anything_is_allocated(directory: Path, open_region, monkeypatch) -> None:
-    monkeypatch.setattr(reservation, "free_bytes", lambda _: 1000)
-    monkeypatch.setattr(os, "posix_fallocate", lambda *_: pytest.fail("allocated"))
-    with pytest.raises(RegionError, match=r"needs 4198400 bytes \(4\.0 MiB\), but .* has 1000 bytes"):
+def test_tc_60_free_space_is_checked_before_anything_is_created(directory: Path, open_region, monkeypatch) -> None:
+    monkeypatch.setattr(memory_limits, "find_limits", lambda _: [MemoryLimit("this place", 1000)])
+    monkeypatch.setattr(os, "ftruncate", lambda *_: pytest.fail("sized"))
+    with pytest.raises(RegionError, match=r"needs 4198400 bytes \(4\.0 MiB\), but this place has 1000 bytes"):
         open_region(LAYOUT)
     assert names(directory) == []
 
@@ -130,33 +131,16 @@ def test_tc_60_memory_that_just_suffices_can_be_written_to_the_last_byte(start, 
     assert rows == (b"\1" * 8192 + b"\2" * 8192) * 256
 
 
-def test_tc_60_joiner_fails_at_once_when_the_creator_is_killed(start, directory, open_region, monkeypatch) -> None:
-    creator = start(directory, "e", LAYOUT, 0, stop_when="reserving")
-    assert creator.hear() == "reserving"
-    monkeypatch.setattr(opening.time, "sleep", lambda _: creator.kill())
-    with pytest.raises(RegionError, match=rf"tiering_e\.mmap: its creator \(process {creator.process.pid}\) died"):
-        open_region(LAYOUT)
-    assert names(directory) == []
-
-
-def test_tc_60_joiner_fails_at_once_when_the_creator_gives_up(start, directory, open_region, monkeypatch) -> None:
-    creator = start(directory, "e", LAYOUT, 0, stop_when="reserving")
-    assert creator.hear() == "reserving"
-    heard = []
-    monkeypatch.setattr(opening.time, "sleep", lambda _: heard.append(creator.ask("fail")))
-    with pytest.raises(RegionError, match="failed and removed it"):
-        open_region(LAYOUT)
-    assert "cpu_bytes_to_use" in heard[0]
-    assert names(directory) == []
-
-
-def test_tc_60_joiner_gives_up_on_a_creator_that_does_not_finish(start, directory, open_region) -> None:
-    creator = start(directory, "e", LAYOUT, 0, stop_when="reserving")
-    assert creator.hear() == "reserving"
-    with pytest.raises(RegionError, match=rf"not made it ready in time; expected {LAYOUT.file_bytes} bytes"):
-        open_region(LAYOUT, join_timeout=0.05)
-    assert creator.ask("go on") == "created"
-    assert not open_region(LAYOUT).is_creator
+def test_tc_60_a_joiner_does_not_need_the_creator(start, directory, open_region) -> None:
+    creator = start(directory, "e", LAYOUT, 0, stop_when="populating")
+    assert creator.hear() == "populating"
+    region = open_region(LAYOUT, 1)
+    assert not region.is_creator
+    creator.kill()
+    assert region.is_ready
+    region.create_next_view(8192).fill_(3)
+    rows = region.mmap_path.read_bytes()[: LAYOUT.total_bytes]
+    assert rows == (bytes(8192) + b"\3" * 8192) * 256
 
 
 def test_tc_60_an_empty_stub_is_waited_for_only_while_somebody_holds_it(directory: Path, open_region) -> None:

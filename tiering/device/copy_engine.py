@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from tiering.device.sub_blocks import IntArray
@@ -17,30 +17,34 @@ class CopyResult:
 
     Attributes:
         job_id: the job.
-        success: whether all of its bytes were copied; if not, the destination may hold any mixture.
-        seconds: how long the copying took, waiting excluded.
+        seconds: how long the copying took, waiting excluded; 0 where it failed.
+        error: why it failed, or None where all of its bytes were copied. After a failure the destination may hold any
+            mixture, but nothing writes into it any more.
     """
 
     job_id: int
-    success: bool
     seconds: float
+    error: str | None = None
 
 
 class CopyEngine(ABC):
     """Copies batches of pieces between two kinds of memory, one job after another in the order submitted.
 
-    The methods are called from one thread and never block, except `wait` and `shutdown`. Memory behind the pointers
-    stays valid and the destination stays nobody else's until the job's result is there. Every job has exactly one
-    result.
+    The methods are called from one thread and never block, except `wait` and `shutdown`. The destination stays nobody
+    else's until the job's result is there. Every job has exactly one result.
     """
 
     @abstractmethod
-    def submit(self, job_id: int, src_ptrs: IntArray, dst_ptrs: IntArray, sizes: IntArray) -> None:
+    def submit(
+        self, job_id: int, src_ptrs: IntArray, dst_ptrs: IntArray, sizes: IntArray, memory: Sequence[object] = ()
+    ) -> None:
         """Queue the copy of ``sizes[i]`` bytes from ``src_ptrs[i]`` to ``dst_ptrs[i]`` for all i.
 
         Args:
             job_id: differs from all jobs whose result has not been polled yet.
             src_ptrs, dst_ptrs, sizes: int64 of shape ``(num_pieces,)``; may be empty.
+            memory: the objects that own the memory; kept alive until the job has ended, also where everybody else has
+                dropped them and the engine.
 
         Raises:
             ValueError: the engine was shut down; nothing is queued.
@@ -48,7 +52,7 @@ class CopyEngine(ABC):
 
     @abstractmethod
     def poll(self) -> list[CopyResult]:
-        """Return the results since the last call, in the order the jobs ended."""
+        """Return the results since the last call, in the order submitted."""
 
     @abstractmethod
     def wait(self, job_ids: Set[int]) -> None:

@@ -21,6 +21,7 @@ class TransferResult:
         transfer_size: bytes it was asked to move.
         transfer_time: seconds of moving.
         transfer_type: (source medium, destination medium).
+        error: why it failed, or None.
     """
 
     job_id: int
@@ -28,6 +29,7 @@ class TransferResult:
     transfer_size: int | None = None
     transfer_time: float | None = None
     transfer_type: TransferType | None = None
+    error: str | None = None
 
 
 class OffloadingHandler(ABC):
@@ -42,11 +44,14 @@ class OffloadingHandler(ABC):
 
     @abstractmethod
     def get_finished(self) -> list[TransferResult]:
-        """Return the results since the last call; each transfer has exactly one."""
+        """Return the results since the last call, in the order started; each transfer has exactly one."""
 
     @abstractmethod
     def wait(self, job_ids: Set[int]) -> None:
-        """Block until each of these transfers has ended; ids that are not in progress here count as ended."""
+        """Block until each of these transfers has ended and nothing reads or writes its memory any more.
+
+        Ids that are not in progress here count as ended; results are still fetched by `get_finished`.
+        """
 
     def shutdown(self) -> None:
         """Block until all transfers have ended, then give everything back. Later calls do nothing."""

@@ -9,6 +9,7 @@ import torch
 from tiering.device.copy_engine import CopyEngine
 from tiering.device.kv_caches import CanonicalKVCacheRef, check_block_tensor
 from tiering.device.offloading_handler import OffloadingHandler, TransferResult
+from tiering.device.store_turns import StoreTurns
 from tiering.device.transfer_plan import TransferPlanner
 from tiering.transfer_specs import CPULoadStoreSpec, GPULoadStoreSpec, TransferSpec, TransferType
 
@@ -32,6 +33,7 @@ class SingleDirectionOffloadingHandler(OffloadingHandler):
         *,
         gpu_to_cpu: bool,
         copy_engine: CopyEngine,
+        turns: StoreTurns | None = None,
     ) -> None:
         """Check the tensors.
 
@@ -42,6 +44,7 @@ class SingleDirectionOffloadingHandler(OffloadingHandler):
             kv_cache_groups_data_refs: per KV-cache group, which tensors it uses.
             gpu_to_cpu: the direction; True stores, False loads.
             copy_engine: moves the bytes; this handler's own, shut down with it.
+            turns: which rows are left to other ranks that hold the same KV; None for none of them.
 
         Raises:
             ValueError: the tensors do not fit each other.
@@ -60,6 +63,8 @@ class SingleDirectionOffloadingHandler(OffloadingHandler):
         gpu_medium, cpu_medium = GPULoadStoreSpec.medium(), CPULoadStoreSpec.medium()
         self.transfer_type: TransferType = (gpu_medium, cpu_medium) if gpu_to_cpu else (cpu_medium, gpu_medium)
         self._gpu_to_cpu = gpu_to_cpu
+        self._turns = turns
+        self._memory = (tuple(gpu_tensors), tuple(cpu_tensors))
         self._planner = TransferPlanner(gpu_tensors, cpu_tensors, kv_cache_groups_data_refs, block_size_factor)
         self._copy_engine = copy_engine
         self._num_bytes: dict[int, int] = {}
@@ -76,11 +81,11 @@ class SingleDirectionOffloadingHandler(OffloadingHandler):
         device, rows = spec if self._gpu_to_cpu else reversed(spec)
         if not (isinstance(device, GPULoadStoreSpec) and isinstance(rows, CPULoadStoreSpec)):
             raise ValueError(f"this handler moves {self.transfer_type}, not {(spec[0].medium(), spec[1].medium())}")
-        pieces = self._planner.plan(device, rows)
+        pieces = self._planner.plan(device, rows, self._turns)
         src, dst = pieces.device_ptrs, pieces.row_ptrs
         if not self._gpu_to_cpu:
             src, dst = dst, src
-        self._copy_engine.submit(job_id, src, dst, pieces.sizes)
+        self._copy_engine.submit(job_id, src, dst, pieces.sizes, self._memory)
         self._num_bytes[job_id] = pieces.num_bytes
         return True
 
@@ -88,10 +93,11 @@ class SingleDirectionOffloadingHandler(OffloadingHandler):
         return [
             TransferResult(
                 job_id=result.job_id,
-                success=result.success,
+                success=result.error is None,
                 transfer_size=self._num_bytes.pop(result.job_id),
                 transfer_time=result.seconds,
                 transfer_type=self.transfer_type,
+                error=result.error,
             )
             for result in self._copy_engine.poll()
         ]

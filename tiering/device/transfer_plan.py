@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tiering.device.kv_caches import CanonicalKVCacheRef
+from tiering.device.store_turns import StoreTurns
 from tiering.device.sub_blocks import IntArray, sub_block_positions
 from tiering.transfer_specs import CPULoadStoreSpec, GPULoadStoreSpec
 
@@ -17,7 +18,7 @@ __all__ = ["CopyPieces", "TransferPlanner"]
 
 @dataclass(frozen=True, slots=True)
 class CopyPieces:
-    """Bytes to copy, piece by piece, in no particular order.
+    """Bytes to copy, piece by piece, in no particular order. No piece reaches from one row into the next.
 
     Attributes:
         device_ptrs: addresses in device tensors, int64 of shape ``(num_pieces,)``.
@@ -36,17 +37,32 @@ class CopyPieces:
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupPlaces:
-    """Where a group's tensors lie: int64 columns of shape ``(num_refs, 1)``, to be broadcast over blocks."""
+class _Places:
+    """Where some of a group's tensors lie: int64 columns of shape ``(num_refs, 1)``, to be broadcast over blocks."""
 
-    num_device_blocks: int
-    num_rows: int
     device_base: IntArray
     device_stride: IntArray
     row_base: IntArray
     row_stride: IntArray
     page_bytes: IntArray
     used_bytes: IntArray
+
+    def pieces(self, blocks: IntArray, rows: IntArray, place: IntArray, num_blocks: IntArray | int) -> CopyPieces:
+        """Return the pieces of ``num_blocks`` blocks each that begin at these blocks and places in rows."""
+        device_ptrs = self.device_base + self.device_stride * blocks
+        row_ptrs = self.row_base + self.row_stride * rows + self.page_bytes * place
+        sizes = np.broadcast_to(self.used_bytes * num_blocks, device_ptrs.shape)
+        return CopyPieces(device_ptrs.ravel(), row_ptrs.ravel(), sizes.ravel())
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A group's tensors: those whose pages follow one another without gaps on both sides, and the others."""
+
+    num_device_blocks: int
+    num_rows: int
+    dense: _Places
+    sparse: _Places
 
 
 class TransferPlanner:
@@ -72,10 +88,15 @@ class TransferPlanner:
             block_size_factor: device blocks per row.
         """
         self._factor = block_size_factor
-        self._groups = [_places(device_tensors, row_tensors, refs, block_size_factor) for refs in group_data_refs]
+        self._groups = [_group(device_tensors, row_tensors, refs, block_size_factor) for refs in group_data_refs]
 
-    def plan(self, device: GPULoadStoreSpec, rows: CPULoadStoreSpec) -> CopyPieces:
-        """Return what to copy, joined where neighbours on both sides make one piece.
+    def plan(self, device: GPULoadStoreSpec, rows: CPULoadStoreSpec, turns: StoreTurns | None = None) -> CopyPieces:
+        """Return what to copy; neighbours on both sides, within a row, are one piece.
+
+        Args:
+            device: the blocks.
+            rows: the rows.
+            turns: leaves out the rows that are another rank's to store.
 
         Raises:
             ValueError: the number of groups or rows does not fit, or a block or row does not exist.
@@ -94,33 +115,43 @@ class TransferPlanner:
             )
         parts = []
         device_begin = row_begin = 0
-        for places, size, skip, count in zip(self._groups, device.group_sizes, skips, num_rows, strict=True):
+        for group, size, skip, count in zip(self._groups, device.group_sizes, skips, num_rows, strict=True):
             group_blocks = device.block_ids[device_begin : device_begin + size]
             group_rows = rows.block_ids[row_begin : row_begin + count]
             positions = sub_block_positions(group_rows, self._factor, size, skip)
-            parts.append(_group_pieces(places, group_blocks, *positions))
+            parts += _group_pieces(group, group_blocks, *positions, turns)
             device_begin += size
             row_begin += count
-        return _join_neighbours(parts)
+        return _concatenate(parts)
 
 
-def _places(
+def _group(
     device_tensors: Sequence[torch.Tensor],
     row_tensors: Sequence[torch.Tensor],
     refs: Sequence[CanonicalKVCacheRef],
     block_size_factor: int,
-) -> _GroupPlaces:
-    device = [device_tensors[ref.tensor_idx] for ref in refs]
-    rows = [row_tensors[ref.tensor_idx] for ref in refs]
-    return _GroupPlaces(
-        num_device_blocks=min((len(tensor) for tensor in device), default=0),
-        num_rows=min((len(tensor) for tensor in rows), default=0),
-        device_base=_column([tensor.data_ptr() for tensor in device]),
-        device_stride=_column([tensor.stride(0) for tensor in device]),
-        row_base=_column([tensor.data_ptr() for tensor in rows]),
-        row_stride=_column([tensor.stride(0) for tensor in rows]),
-        page_bytes=_column([tensor.shape[1] // block_size_factor for tensor in rows]),
-        used_bytes=_column([ref.page_size_bytes for ref in refs]),
+) -> _Group:
+    def is_dense(ref: CanonicalKVCacheRef) -> bool:
+        row_page = row_tensors[ref.tensor_idx].shape[1] // block_size_factor
+        return ref.page_size_bytes == device_tensors[ref.tensor_idx].stride(0) == row_page
+
+    def places(chosen: list[CanonicalKVCacheRef]) -> _Places:
+        device = [device_tensors[ref.tensor_idx] for ref in chosen]
+        rows = [row_tensors[ref.tensor_idx] for ref in chosen]
+        return _Places(
+            device_base=_column([tensor.data_ptr() for tensor in device]),
+            device_stride=_column([tensor.stride(0) for tensor in device]),
+            row_base=_column([tensor.data_ptr() for tensor in rows]),
+            row_stride=_column([tensor.stride(0) for tensor in rows]),
+            page_bytes=_column([tensor.shape[1] // block_size_factor for tensor in rows]),
+            used_bytes=_column([ref.page_size_bytes for ref in chosen]),
+        )
+
+    return _Group(
+        num_device_blocks=min((len(device_tensors[ref.tensor_idx]) for ref in refs), default=0),
+        num_rows=min((len(row_tensors[ref.tensor_idx]) for ref in refs), default=0),
+        dense=places([ref for ref in refs if is_dense(ref)]),
+        sparse=places([ref for ref in refs if not is_dense(ref)]),
     )
 
 
@@ -128,14 +159,26 @@ def _column(values: list[int]) -> IntArray:
     return np.array(values, dtype=np.int64).reshape(-1, 1)
 
 
-def _group_pieces(places: _GroupPlaces, blocks: IntArray, rows: IntArray, place: IntArray) -> CopyPieces:
-    if len(places.used_bytes):
-        _check_ids(blocks, places.num_device_blocks, "device block")
-        _check_ids(rows, places.num_rows, "row")
-    device_ptrs = places.device_base + places.device_stride * blocks
-    row_ptrs = places.row_base + places.row_stride * rows + places.page_bytes * place
-    sizes = np.broadcast_to(places.used_bytes, device_ptrs.shape)
-    return CopyPieces(device_ptrs.ravel(), row_ptrs.ravel(), sizes.ravel())
+def _group_pieces(
+    group: _Group, blocks: IntArray, rows: IntArray, place: IntArray, turns: StoreTurns | None
+) -> list[CopyPieces]:
+    if not len(blocks) or not len(group.dense.used_bytes) + len(group.sparse.used_bytes):
+        return []
+    _check_ids(blocks, group.num_device_blocks, "device block")
+    _check_ids(rows, group.num_rows, "row")
+    if turns is not None:
+        mine = turns.are_mine(rows)
+        blocks, rows, place = blocks[mine], rows[mine], place[mine]
+    parts = []
+    if len(group.sparse.used_bytes):
+        parts.append(group.sparse.pieces(blocks, rows, place, 1))
+    if len(group.dense.used_bytes):
+        # A row is where pieces end, because neighbouring rows may be pinned apart from one another.
+        continues = (blocks[1:] == blocks[:-1] + 1) & (place[1:] == place[:-1] + 1) & (rows[1:] == rows[:-1])
+        firsts = np.flatnonzero(np.concatenate(([True], ~continues))) if len(blocks) else np.empty(0, dtype=np.int64)
+        num_blocks = np.diff(firsts, append=len(blocks))
+        parts.append(group.dense.pieces(blocks[firsts], rows[firsts], place[firsts], num_blocks))
+    return parts
 
 
 def _check_ids(ids: IntArray, count: int, what: str) -> None:
@@ -144,15 +187,10 @@ def _check_ids(ids: IntArray, count: int, what: str) -> None:
         raise ValueError(f"{what} {wrong[0]} does not exist; allowed are 0..{count - 1}")
 
 
-def _join_neighbours(parts: list[CopyPieces]) -> CopyPieces:
-    if not parts:
-        nothing = np.empty(0, dtype=np.int64)
-        return CopyPieces(nothing, nothing, nothing)
-    device_ptrs = np.concatenate([part.device_ptrs for part in parts])
-    row_ptrs = np.concatenate([part.row_ptrs for part in parts])
-    sizes = np.concatenate([part.sizes for part in parts])
-    if not len(sizes):
-        return CopyPieces(device_ptrs, row_ptrs, sizes)
-    continues = (device_ptrs[1:] == device_ptrs[:-1] + sizes[:-1]) & (row_ptrs[1:] == row_ptrs[:-1] + sizes[:-1])
-    firsts = np.concatenate(([0], np.flatnonzero(~continues) + 1))
-    return CopyPieces(device_ptrs[firsts], row_ptrs[firsts], np.add.reduceat(sizes, firsts))
+def _concatenate(parts: list[CopyPieces]) -> CopyPieces:
+    nothing = np.empty(0, dtype=np.int64)
+    return CopyPieces(
+        np.concatenate([nothing, *(part.device_ptrs for part in parts)]),
+        np.concatenate([nothing, *(part.row_ptrs for part in parts)]),
+        np.concatenate([nothing, *(part.sizes for part in parts)]),
+    )

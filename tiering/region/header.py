@@ -5,27 +5,16 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 from tiering.errors import RegionError
 from tiering.region.layout import HEADER_BYTES, RegionLayout
 
-__all__ = ["RegionHeader", "RegionState", "is_region", "read_header", "write_header"]
+__all__ = ["RegionHeader", "is_region", "read_header", "write_header"]
 
 _MAGIC = b"TIERSHM\0"
-_VERSION = 1
-_FIELDS = struct.Struct("<8sIIqqqq")
-
-
-class RegionState(IntEnum):
-    """How far the creation of a region has come."""
-
-    CREATING = 1
-    READY = 2
-    """Every page is reserved: the region may be mapped."""
-    ABANDONED = 3
-    """The creator failed or died: nobody should wait any longer."""
+_VERSION = 2
+_FIELDS = struct.Struct("<8sI4xqqqq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +24,17 @@ class RegionHeader:
     Attributes:
         layout: its shape.
         creator_pid: the creator's process id, for messages only.
-        state: how far its creation has come.
     """
 
     layout: RegionLayout
     creator_pid: int
-    state: RegionState
 
 
 def write_header(fd: int, header: RegionHeader) -> None:
-    """Write ``header`` behind the rows. A reader sees the old state or the new one."""
+    """Write ``header`` behind the rows."""
     layout = header.layout
     fields = (header.creator_pid, layout.num_rows, layout.num_workers, layout.worker_page_bytes)
-    os.pwrite(fd, _FIELDS.pack(_MAGIC, _VERSION, header.state, *fields), layout.total_bytes)
+    os.pwrite(fd, _FIELDS.pack(_MAGIC, _VERSION, *fields), layout.total_bytes)
 
 
 def is_region(fd: int) -> bool:
@@ -68,13 +55,13 @@ def read_header(fd: int, path: Path) -> RegionHeader | None:
         return None
     if len(raw) < _FIELDS.size or not raw.startswith(_MAGIC):
         raise RegionError(f"{path} ({size} bytes) is not a region file; remove it or choose another directory")
-    _, version, state, creator_pid, *shape = _FIELDS.unpack(raw)
+    _, version, creator_pid, *shape = _FIELDS.unpack(raw)
     if version != _VERSION:
         raise RegionError(f"{path} has region format {version}, this process knows {_VERSION}; stop its engine first")
     layout = RegionLayout(*shape)
     if layout.file_bytes != size:
         raise RegionError(f"{path} has {size} bytes, but its own header says {layout.file_bytes}; remove it")
-    return RegionHeader(layout, creator_pid, RegionState(state))
+    return RegionHeader(layout, creator_pid)
 
 
 def _read_raw(fd: int, size: int) -> bytes:

@@ -10,8 +10,10 @@ that rows can be buffers of direct I/O. One header page lies behind the rows::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tiering.errors import ConfigError
 
@@ -73,22 +75,33 @@ class RegionLayout:
         """Bytes of the rows and of the header behind them."""
         return self.total_bytes + HEADER_BYTES
 
-    def column_pages(self, rank: int | None, page_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield (offset, length) of the pages that hold the column of ``rank``, or all rows for None.
+    def column_pages(self, column: int | None, page_bytes: int) -> Iterator[tuple[int, int]]:
+        """Yield (offset, length) of the pages that hold ``column``, or all rows for None.
 
         Offsets and lengths are multiples of ``page_bytes``, except that the last range ends with the rows. Ranges are
         in order and do not overlap; those that touch are joined, because each one costs its reader a system call.
         """
-        if rank is None:
+        if column is None:
             yield 0, self.total_bytes
             return
         begin = end = 0
-        for column in range(rank * self.worker_page_bytes, self.total_bytes, self.row_bytes):
-            first = column // page_bytes * page_bytes
+        for place in range(column * self.worker_page_bytes, self.total_bytes, self.row_bytes):
+            first = place // page_bytes * page_bytes
             if first > end:
                 if end > begin:
                     yield begin, end - begin
                 begin = first
-            behind = -(-(column + self.worker_page_bytes) // page_bytes) * page_bytes
+            behind = -(-(place + self.worker_page_bytes) // page_bytes) * page_bytes
             end = min(behind, self.total_bytes)
         yield begin, end - begin
+
+    def column_pieces(self, column: int | None, page_bytes: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of `column_pages` in pieces of about ``max_bytes`` at most, none of which ends within a row.
+
+        A piece may be larger only where a single row is.
+        """
+        unit = math.lcm(self.row_bytes, page_bytes)
+        step = max(1, max_bytes // unit) * unit
+        for begin, length in self.column_pages(column, page_bytes):
+            cuts = [begin, *range((begin // step + 1) * step, begin + length, step), begin + length]
+            yield from ((first, behind - first) for first, behind in pairwise(cuts))

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import atexit
+import errno
+import logging
 import mmap
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tiering.errors import RegionError
+from tiering.region.huge_pages import huge_page_policy
 from tiering.region.layout import RegionLayout
+from tiering.region.memory_limits import no_room
 from tiering.region.opening import open_region
 from tiering.region.ownership import give_up_life, hold_life, remove_name, take_seat
-from tiering.region.prefault import prefault
+from tiering.region.populate import Population
 from tiering.region.reclaim import region_path
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["SharedOffloadRegion"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_PIN_BYTES = 64 * 2**30
+"""CUDA refuses to pin some hundreds of GiB in one call."""
+
+_MAX_POPULATE_THREADS = 8
 
 
 class SharedOffloadRegion:
@@ -35,6 +49,8 @@ class SharedOffloadRegion:
     Attributes:
         layout: the region's shape.
         rank: the worker's rank, or None in the scheduler.
+        replica: the worker's number among the ranks that share its column; 0 in the scheduler.
+        num_replicas: ranks that share each column.
         mmap_path: the region's file.
         is_creator: whether this process created it.
     """
@@ -50,23 +66,29 @@ class SharedOffloadRegion:
         *,
         directory: str | Path = "/dev/shm",
         join_timeout: float = 600.0,
+        num_replicas: int = 1,
+        populate_in_background: bool = False,
+        populate_cpus: Set[int] | None = None,
     ) -> None:
-        """Create or join the region, and map this process's pages.
+        """Create or join the region, and take this process's pages.
 
         Args:
             instance_id: the engine's name; unique among the engines of one machine.
             total_size_bytes: bytes of all rows, ``RegionLayout.total_bytes``.
             num_blocks: number of rows.
-            rank: which column to use; None for the scheduler, which sees the whole region.
+            rank: whose column to use; None for the scheduler, which sees the whole region.
             num_workers: number of columns.
             cpu_page_size: bytes of one column in one row.
             directory: a directory in memory (tmpfs).
-            join_timeout: seconds to wait for a living creator; a dead one is noticed at once.
+            join_timeout: seconds to wait for a file that somebody holds to become a region.
+            num_replicas: how many ranks, one after another, hold the same KV and share a column.
+            populate_in_background: return before the pages are there; `wait_until_ready` before they are used.
+            populate_cpus: where the threads that populate run, so that pages lie in those processors' memory; None for
+                anywhere. Only the first process to populate a page decides.
 
         Raises:
             ValueError: the numbers contradict one another, or the id cannot be part of a file name.
-            RegionError: the region cannot be created or joined; nothing of this process is left behind.
-            OSError: the kernel refused to map the pages; likewise.
+            RegionError: the region cannot be created, joined or populated; nothing of this process is left behind.
         """
         self.layout = RegionLayout(num_blocks, num_workers, cpu_page_size)
         if total_size_bytes != self.layout.total_bytes:
@@ -74,24 +96,78 @@ class SharedOffloadRegion:
                 f"total_size_bytes is {total_size_bytes}, but {num_blocks} rows of {self.layout.row_bytes} bytes take "
                 f"{self.layout.total_bytes}"
             )
-        if rank is not None and not 0 <= rank < num_workers:
-            raise ValueError(f"rank {rank} is outside 0..{num_workers - 1}")
+        if rank is not None and not 0 <= rank < num_workers * num_replicas:
+            raise ValueError(f"rank {rank} is outside 0..{num_workers * num_replicas - 1}")
         self.rank = rank
+        self.num_replicas = num_replicas
+        self._column = None if rank is None else rank // num_replicas
+        self.replica = (rank or 0) % num_replicas
         self.mmap_path = region_path(directory, instance_id)
         self._seat = 0 if rank is None else 1 + rank
         self._owner_pid = os.getpid()
         self._used_column_bytes = 0
         self._fd, self.is_creator = open_region(self.mmap_path, self.layout, join_timeout)
         self._mapping: mmap.mmap | None = None
+        self._population: Population | None = None
         self._is_open = True
         try:
             take_seat(self._fd, self.mmap_path, self._seat, "the scheduler" if rank is None else f"rank {rank}")
-            self._mapping = mmap.mmap(self._fd, self.layout.file_bytes)
-            prefault(self._mapping, self.layout.column_pages(rank, mmap.PAGESIZE))
+            self._mapping = self._map()
+            self._begin_populating(populate_cpus)
+            if not populate_in_background:
+                self.wait_until_ready()
         except BaseException:
             self.cleanup()
             raise
         atexit.register(self.cleanup)
+
+    def _map(self) -> mmap.mmap:
+        try:
+            mapping = mmap.mmap(self._fd, self.layout.file_bytes)
+        except OSError as error:
+            raise RegionError(f"cannot map {self.mmap_path}: {error.strerror}") from error
+        with suppress(OSError):  # a kernel without huge pages
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        return mapping
+
+    def _begin_populating(self, cpus: Set[int] | None) -> None:
+        num_threads = min(_MAX_POPULATE_THREADS, len(cpus or os.sched_getaffinity(0)))
+        pages = self.layout.column_pages(self._column, mmap.PAGESIZE)
+        self._population_begin = time.monotonic()
+        self._population = Population(self._mapped, self._fd, pages, num_threads, cpus)
+        logger.info(
+            "%s region %s: %d rows of %.1f MiB, %.1f GiB, huge pages: %s; populating on %d threads",
+            "created" if self.is_creator else "joined",
+            self.mmap_path,
+            self.layout.num_rows,
+            self.layout.row_bytes / 2**20,
+            self.layout.total_bytes / 2**30,
+            huge_page_policy(self.mmap_path.parent),
+            num_threads,
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this process's pages are there, so that `wait_until_ready` returns at once."""
+        return self._population is None or self._population.is_done
+
+    def wait_until_ready(self) -> None:
+        """Block until this process's pages are there. Before that, using them is slow, and deadly if memory runs out.
+
+        Raises:
+            RegionError: they could not be had; the region has to be cleaned up.
+        """
+        if self._population is None:
+            return
+        try:
+            self._population.wait()
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise no_room(self.mmap_path, self.layout.file_bytes) from error
+            raise RegionError(f"cannot populate {self.mmap_path}: {error.strerror}") from error
+        self._population = None
+        seconds = time.monotonic() - self._population_begin
+        logger.info("region %s is ready after %.2f s", self.mmap_path, seconds)
 
     @property
     def total_size_bytes(self) -> int:
@@ -113,7 +189,7 @@ class SharedOffloadRegion:
         """
         import torch  # noqa: PLC0415 - the control path uses this module without torch
 
-        if self.rank is None:
+        if self._column is None:
             raise ValueError(f"{self.mmap_path}: the scheduler has no column of its own")
         left = self.layout.worker_page_bytes - self._used_column_bytes
         if not 0 < tensor_page_size <= left:
@@ -126,10 +202,16 @@ class SharedOffloadRegion:
         view = whole.as_strided(
             size=(self.layout.num_rows, tensor_page_size),
             stride=(self.layout.row_bytes, 1),
-            storage_offset=self.rank * self.layout.worker_page_bytes + self._used_column_bytes,
+            storage_offset=self._column * self.layout.worker_page_bytes + self._used_column_bytes,
         )
         self._used_column_bytes += tensor_page_size
         return view
+
+    def column_ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield (address, length) of the pages of this process's column, for pinning; none ends within a row."""
+        base = np.frombuffer(self._mapped, dtype=np.uint8).ctypes.data
+        for offset, length in self.layout.column_pieces(self._column, mmap.PAGESIZE, _MAX_PIN_BYTES):
+            yield base + offset, length
 
     def create_kv_memoryview(self) -> memoryview:
         """Return all rows as one writable memoryview of shape ``(num_rows, row_bytes)``, without a copy."""
@@ -168,6 +250,8 @@ class SharedOffloadRegion:
         atexit.unregister(self.cleanup)
         is_owner = os.getpid() == self._owner_pid
         if is_owner:
+            if self._population is not None:
+                self._population.stop()
             give_up_life(self._fd, self.mmap_path, self._seat)
         mapping, self._mapping = self._mapping, None
         if mapping is not None:
