@@ -11,43 +11,50 @@ from tiering.keys import OffloadKey
 
 __all__ = ["EVICTION_RULES", "EvictionRule", "FifoWithReinsertion", "LeastRecentlyUsed"]
 
-Order = OrderedDict[OffloadKey, int]
-
 
 class EvictionRule(ABC):
     """Keeps the chunks of one tier in the order in which they are to go. No I/O; event loop thread only.
 
-    ``order`` is the tier's index, key to slot, the next victim first. The index puts new chunks at its end and
-    takes chunks away; a rule changes only the order.
+    The index puts new chunks at the end of the order and takes chunks away; a rule changes only the order.
     """
 
-    @abstractmethod
-    def touch(self, order: Order, key: OffloadKey) -> None:
-        """Note that a chunk was used."""
+    def __init__(self, order: OrderedDict[OffloadKey, int], move_to_end: Callable[[OffloadKey], None]) -> None:
+        """Begin.
+
+        Args:
+            order: the index, key to slot, the next victim first; to be read only.
+            move_to_end: makes a chunk of ``order`` the last to go.
+        """
+        self.order = order
+        self.move_to_end = move_to_end
 
     @abstractmethod
-    def refresh(self, order: Order, key: OffloadKey) -> None:
-        """Note that a chunk belongs to what was stored last, without counting that as a use."""
+    def touch(self, key: OffloadKey) -> None:
+        """Note that a chunk in ``order`` was used."""
+
+    @abstractmethod
+    def refresh(self, key: OffloadKey) -> None:
+        """Note that a chunk in ``order`` belongs to what was stored last, without counting that as a use."""
 
     def forget(self, key: OffloadKey) -> None:
         """Note that a chunk is gone for another reason than eviction."""
 
     @abstractmethod
-    def victims(self, order: Order, count: int, may_go: Callable[[int], bool]) -> list[OffloadKey]:
+    def victims(self, count: int, may_go: Callable[[int], bool]) -> list[OffloadKey]:
         """Choose up to ``count`` chunks whose slot ``may_go``, the first victim first; they stay in ``order``."""
 
 
 class LeastRecentlyUsed(EvictionRule):
     """The chunk that was not used for the longest time goes first."""
 
-    def touch(self, order: Order, key: OffloadKey) -> None:
-        order.move_to_end(key)
+    def touch(self, key: OffloadKey) -> None:
+        self.move_to_end(key)
 
-    def refresh(self, order: Order, key: OffloadKey) -> None:
-        order.move_to_end(key)
+    def refresh(self, key: OffloadKey) -> None:
+        self.move_to_end(key)
 
-    def victims(self, order: Order, count: int, may_go: Callable[[int], bool]) -> list[OffloadKey]:
-        return list(islice((key for key, slot in order.items() if may_go(slot)), count))
+    def victims(self, count: int, may_go: Callable[[int], bool]) -> list[OffloadKey]:
+        return list(islice((key for key, slot in self.order.items() if may_go(slot)), count))
 
 
 class FifoWithReinsertion(EvictionRule):
@@ -56,35 +63,30 @@ class FifoWithReinsertion(EvictionRule):
     Scans cannot flush what is used again, and a use costs no more than a note.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: OrderedDict[OffloadKey, int], move_to_end: Callable[[OffloadKey], None]) -> None:
+        super().__init__(order, move_to_end)
         self._used: set[OffloadKey] = set()
 
-    def touch(self, order: Order, key: OffloadKey) -> None:
+    def touch(self, key: OffloadKey) -> None:
         self._used.add(key)
 
-    def refresh(self, order: Order, key: OffloadKey) -> None:
+    def refresh(self, key: OffloadKey) -> None:
         pass
 
     def forget(self, key: OffloadKey) -> None:
         self._used.discard(key)
 
-    def victims(self, order: Order, count: int, may_go: Callable[[int], bool]) -> list[OffloadKey]:
-        if count <= 0:
-            return []
+    def victims(self, count: int, may_go: Callable[[int], bool]) -> list[OffloadKey]:
         victims: list[OffloadKey] = []
         reprieved: list[OffloadKey] = []
-        for key, slot in order.items():
-            if not may_go(slot):
-                continue
-            if key in self._used:
-                reprieved.append(key)
-                continue
-            victims.append(key)
+        for key, slot in self.order.items():
             if len(victims) == count:
                 break
+            if may_go(slot):
+                (reprieved if key in self._used else victims).append(key)
         for key in reprieved:
             self._used.discard(key)
-            order.move_to_end(key)
+            self.move_to_end(key)
         # Where too few were without a use, those reprieved first go after all.
         return victims + reprieved[: count - len(victims)]
 

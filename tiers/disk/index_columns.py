@@ -9,9 +9,12 @@ import numpy.typing as npt
 
 from tiering.keys import OffloadKey
 
-__all__ = ["Column", "IndexColumns", "empty_columns"]
+__all__ = ["KEYS_AT_A_TIME", "Column", "FrozenTable", "IndexColumns"]
 
 Column = npt.NDArray[np.uint64]
+
+KEYS_AT_A_TIME = 4096
+"""How many keys one call that holds the interpreter may handle, so that other threads get their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,25 @@ class IndexColumns:
         return IndexColumns(keys, self.slots[mask], self.generations[mask], self.recency[mask])
 
 
-def empty_columns() -> IndexColumns:
-    """Return the columns of no chunk."""
-    nothing = np.zeros(0, np.uint64)
-    return IndexColumns([], nothing, nothing, nothing)
+@dataclass(frozen=True, slots=True)
+class FrozenTable:
+    """All slots of one root at one moment, cheap to make; all columns have one length.
+
+    Attributes:
+        keys: the key in each slot, or None.
+        generations: as in `IndexColumns`.
+        recency: as in `IndexColumns`; 0 where there is no chunk.
+    """
+
+    keys: list[OffloadKey | None]
+    generations: Column
+    recency: Column
+
+    def columns(self) -> IndexColumns:
+        """Return the chunks in order. Takes long for many of them, but lets other threads run meanwhile."""
+        used = np.flatnonzero(self.recency)
+        slots = used[np.argsort(self.recency[used], kind="stable")]
+        keys: list[OffloadKey] = []
+        for start in range(0, len(slots), KEYS_AT_A_TIME):
+            keys += [key for slot in slots[start : start + KEYS_AT_A_TIME].tolist() if (key := self.keys[slot])]
+        return IndexColumns(keys, slots.astype(np.uint64), self.generations[slots], self.recency[slots])

@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 
 from tiering.keys import OffloadKey
-from tiers.disk.index_columns import IndexColumns
+from tiers.disk.index_columns import KEYS_AT_A_TIME, IndexColumns
 
 __all__ = [
     "RecoveredIndex",
@@ -80,7 +80,7 @@ def encode_snapshot(identity: bytes, epoch: int, chunks: IndexColumns) -> bytes:
             chunks.slots.astype("<u8").tobytes(),
             chunks.generations.astype("<u8").tobytes(),
             np.fromiter(map(len, chunks.keys), "<u2", len(chunks)).tobytes(),
-            *chunks.keys,
+            *(b"".join(chunks.keys[start : start + KEYS_AT_A_TIME]) for start in range(0, len(chunks), KEYS_AT_A_TIME)),
             chunks.recency.astype("<u8").tobytes(),
         )
     )
@@ -169,8 +169,11 @@ class _Replay:
     """Journals on top of a snapshot."""
 
     def __init__(self, snapshot: IndexColumns) -> None:
+        self._slot_of = dict(zip(snapshot.keys, snapshot.slots.tolist(), strict=True))
+        self._key_at = dict(zip(self._slot_of.values(), self._slot_of, strict=True))
         self._snapshot = snapshot
-        self._num_records = 0
+        self._last_recency = int(snapshot.recency.max(initial=0))
+        self._written: dict[int, tuple[int, int]] = {}
 
     def follow(self, data: bytes) -> int:
         """Apply the intact records of a journal; return where they end."""
@@ -187,32 +190,31 @@ class _Replay:
         return at
 
     def _apply(self, kind: int, key: OffloadKey, slot: int, generation: int) -> None:
-        if self._num_records == 0:
-            self._make_dicts()
-        self._num_records += 1
-        before = self._place_of.pop(key, None)
+        before = self._slot_of.pop(key, None)
         if before is not None:
-            del self._key_at[before[0]]
+            del self._key_at[before]
         if kind == _PUT:
             displaced = self._key_at.get(slot)
             if displaced is not None:
-                del self._place_of[displaced]
-            self._place_of[key] = (slot, generation, generation)
+                del self._slot_of[displaced]
+            self._slot_of[key] = slot
             self._key_at[slot] = key
-
-    def _make_dicts(self) -> None:
-        chunks = self._snapshot
-        slots = chunks.slots.tolist()
-        places = zip(slots, chunks.generations.tolist(), chunks.recency.tolist(), strict=True)
-        self._place_of = dict(zip(chunks.keys, places, strict=True))
-        self._key_at = dict(zip(slots, chunks.keys, strict=True))
+            self._last_recency = max(self._last_recency + 1, generation)
+            self._written[slot] = (generation, self._last_recency)
 
     def chunks(self) -> IndexColumns:
         """Return what is there in the end."""
-        if self._num_records == 0:
+        if not self._written and len(self._slot_of) == len(self._snapshot):
             return self._snapshot
-        table = np.array(list(self._place_of.values()), np.uint64).reshape(-1, 3)
-        return IndexColumns(list(self._place_of), table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
+        written = np.array(list(self._written.values()), np.uint64).reshape(-1, 2)
+        written_slots = np.fromiter(self._written, np.intp, len(self._written))
+        snapshot_slots = self._snapshot.slots.astype(np.intp)
+        by_slot = np.zeros((2, 1 + max(written_slots.max(initial=0), snapshot_slots.max(initial=0))), np.uint64)
+        by_slot[:, snapshot_slots] = self._snapshot.generations, self._snapshot.recency
+        by_slot[:, written_slots] = written.T
+        slots = np.fromiter(self._slot_of.values(), np.uint64, len(self._slot_of))
+        generations, recency = by_slot[:, slots.astype(np.intp)]
+        return IndexColumns(list(self._slot_of), slots, generations, recency)
 
 
 def remove_index(directory: Path) -> None:

@@ -10,7 +10,7 @@ import aiofiles.os
 from aiofiles.threadpool.binary import AsyncFileIO
 
 from tiering.keys import OffloadKey
-from tiers.disk.index_columns import IndexColumns
+from tiers.disk.index_columns import FrozenTable
 from tiers.disk.index_files import (
     encode_delete,
     encode_journal_start,
@@ -44,7 +44,7 @@ class Journal:
         *,
         epoch: int,
         snapshot_every: int,
-        chunks: Callable[[], IndexColumns],
+        freeze: Callable[[], FrozenTable],
         on_error: Callable[[OSError], None],
     ) -> None:
         """Prepare; `start` does the first I/O.
@@ -52,7 +52,7 @@ class Journal:
         Args:
             epoch: the highest epoch used so far.
             snapshot_every: records between two snapshots.
-            chunks: returns the whole index.
+            freeze: returns the whole index as it is now.
             on_error: called after each failed write.
         """
         self._directory = directory
@@ -60,7 +60,7 @@ class Journal:
         self._system = system
         self._epoch = epoch
         self._snapshot_every = snapshot_every
-        self._chunks = chunks
+        self._freeze = freeze
         self._on_error = on_error
         self._file: AsyncFileIO | None = None
         self._pending: list[bytes] = []
@@ -142,19 +142,22 @@ class Journal:
         self._epoch += 1
         self._pending.clear()
         self._records_since_snapshot = 0
-        chunks = self._chunks()
+        frozen = self._freeze()
         await self._close_file()
         self._file = await self._system.open_journal(journal_path(self._directory, self._epoch))
         await self._system.append(self._file, encode_journal_start(self._identity, self._epoch))
         target = snapshot_path(self._directory)
         unfinished = target.with_suffix(".unfinished")
-        data = await asyncio.to_thread(encode_snapshot, self._identity, self._epoch, chunks)
+        data = await asyncio.to_thread(self._encode, self._epoch, frozen)
         await self._system.write_file(unfinished, data)
         await self._system.replace(unfinished, target)
         self.has_hole = False
         for name in await aiofiles.os.listdir(self._directory):
             if name.endswith(".journal") and name < journal_path(self._directory, self._epoch).name:
                 await aiofiles.os.remove(self._directory / name)
+
+    def _encode(self, epoch: int, frozen: FrozenTable) -> bytes:
+        return encode_snapshot(self._identity, epoch, frozen.columns())
 
     async def _close_file(self) -> None:
         file, self._file = self._file, None

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from tiering.errors import PermanentTierError
-from tiering.keys import OffloadKey
 from tiering.tier import TierContext
 from tiers.disk.complaints import Complaints
 from tiers.disk.config import DiskConfig
@@ -98,10 +97,7 @@ class Roots:
             self._table.restore(root.idx, recovery.chunks)
             self.on_back(root)
         if len(recoveries) > 1:
-            recency: dict[OffloadKey, int] = {}
-            for recovery in recoveries.values():
-                recency.update(zip(recovery.chunks.keys, recovery.chunks.recency.tolist(), strict=True))
-            self._table.order_by_recency(recency)
+            self._table.sort_by_recency()
         for root, recovery in recoveries.items():
             root.health = Health.GOOD
             root.journal = self._make_journal(root, recovery)
@@ -252,7 +248,7 @@ class Roots:
             self._system,
             epoch=recovery.epoch,
             snapshot_every=self._config.snapshot_every,
-            chunks=partial(self._table.columns, root.idx),
+            freeze=partial(self._table.freeze, root.idx),
             on_error=partial(self._journal_failed, root),
         )
 

@@ -75,7 +75,7 @@ class BufferPool:
 
 def is_page_aligned(row: memoryview) -> bool:
     """Say whether ``row`` begins at a page boundary."""
-    return not row or int(np.frombuffer(row, np.uint8).ctypes.data) % PAGE_BYTES == 0
+    return not row or np.frombuffer(row, np.uint8).__array_interface__["data"][0] % PAGE_BYTES == 0
 
 
 def copy_row(target: memoryview, source: memoryview) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tiering.keys import OffloadKey
 from tiers.disk.eviction import EvictionRule, LeastRecentlyUsed
-from tiers.disk.index_columns import IndexColumns
+from tiers.disk.index_columns import FrozenTable, IndexColumns
 
 __all__ = ["IndexEntry", "SlotTable"]
 
@@ -42,17 +42,20 @@ class SlotTable:
         self,
         num_slots: int,
         num_roots: int = 1,
-        eviction: EvictionRule | None = None,
+        eviction: type[EvictionRule] = LeastRecentlyUsed,
         wall_microseconds: Callable[[], int] = _wall_microseconds,
     ) -> None:
-        """Begin empty; slot ``s`` lies in root ``s % num_roots``. The default rule is `LeastRecentlyUsed`."""
+        """Begin empty; slot ``s`` lies in root ``s % num_roots``."""
         self.num_slots = num_slots
         self._num_roots = num_roots
-        self._eviction = eviction or LeastRecentlyUsed()
         self._wall_microseconds = wall_microseconds
+        self._last_tick = 0
         self._slot_of: OrderedDict[OffloadKey, int] = OrderedDict()
+        self._eviction = eviction(self._slot_of, self._move_to_end)
+        # By slot, so that a snapshot can be taken without a walk through the index; 0 and None where there is no chunk.
+        self._key_at: list[OffloadKey | None] = [None] * num_slots
         self._generations = array("Q", bytes(8 * num_slots))
-        self._last_generation = 0
+        self._recency = array("Q", bytes(8 * num_slots))
         self._free: list[deque[int]] = [deque() for _ in range(num_roots)]
         # Per root a heap of slots that may have no disk space yet. A slab grows from the front, so the lowest goes
         # first; slots never used are represented by the first of them.
@@ -83,19 +86,13 @@ class SlotTable:
         """Return the keys of all chunks, the next victim first."""
         return list(self._slot_of)
 
-    def columns(self, root: int) -> IndexColumns:
-        """Return the chunks of one root, the next victim first; slots are numbered within the root."""
-        keys = list(self._slot_of)
-        slots = np.fromiter(self._slot_of.values(), np.uint64, len(keys))
-        # Numbers below those of all later writes, so that they and generations make one order over all roots.
-        newest = max(self._last_generation, len(keys))
-        recency = np.arange(newest - len(keys), newest, dtype=np.uint64)
-        if self._num_roots > 1:
-            here = slots % np.uint64(self._num_roots) == root
-            keys = [key for key, is_here in zip(keys, here.tolist(), strict=True) if is_here]
-            slots, recency = slots[here], recency[here]
-        generations = np.frombuffer(self._generations, np.uint64)[slots.astype(np.intp)]
-        return IndexColumns(keys, slots // np.uint64(self._num_roots), generations, recency)
+    def freeze(self, root: int) -> FrozenTable:
+        """Return the chunks of one root as they are now."""
+        return FrozenTable(
+            self._key_at[root :: self._num_roots],
+            np.array(self._generations, np.uint64)[root :: self._num_roots],
+            np.array(self._recency, np.uint64)[root :: self._num_roots],
+        )
 
     def restore(self, root: int, found: IndexColumns) -> None:
         """Begin a root anew with chunks of distinct slots, the next victim first; they go before all that is here.
@@ -103,14 +100,16 @@ class SlotTable:
         Of two chunks with one key the newer one is kept.
         """
         self._lost_roots.discard(root)
-        slots = (found.slots * np.uint64(self._num_roots) + np.uint64(root)).tolist()
-        kept = dict(zip(found.keys, slots, strict=True))
+        slots = (found.slots * np.uint64(self._num_roots) + np.uint64(root)).astype(np.intp)
+        np.frombuffer(self._generations, np.uint64)[slots] = found.generations
+        np.frombuffer(self._recency, np.uint64)[slots] = found.recency
+        for numbers in (found.generations, found.recency):
+            self._last_tick = max(self._last_tick, int(numbers.max(initial=0)))
+        kept = dict(zip(found.keys, slots.tolist(), strict=True))
         if self._slot_of:
-            self._settle_duplicates(kept, dict(zip(found.keys, found.generations.tolist(), strict=True)))
-        generations = np.frombuffer(self._generations, np.uint64)
-        generations[found.slots.astype(np.intp) * self._num_roots + root] = found.generations
-        if len(found):
-            self._last_generation = max(self._last_generation, int(found.generations.max()))
+            self._settle_duplicates(kept, found)
+        for key, slot in kept.items():
+            self._key_at[slot] = key
         if self._slot_of:
             for key, slot in reversed(kept.items()):
                 self._slot_of[key] = slot
@@ -119,13 +118,14 @@ class SlotTable:
             self._slot_of.update(kept)
         self._restore_free(root, np.fromiter(kept.values(), np.intp, len(kept)) // self._num_roots)
 
-    def _settle_duplicates(self, found: dict[OffloadKey, int], generations: dict[OffloadKey, int]) -> None:
-        """Remove the older of two chunks with one key: from ``found``, or from the index."""
-        for key in [key for key in found if key in self._slot_of]:
+    def _settle_duplicates(self, kept: dict[OffloadKey, int], found: IndexColumns) -> None:
+        """Remove the older of two chunks with one key: from ``kept``, or from the index."""
+        generations = dict(zip(found.keys, found.generations.tolist(), strict=True))
+        for key in [key for key in kept if key in self._slot_of]:
             if generations[key] > self._generations[self._slot_of[key]]:
                 self.discard(key)
             else:
-                del found[key]
+                self._recency[kept.pop(key)] = 0
 
     def _restore_free(self, root: int, used: np.ndarray[tuple[int], np.dtype[np.intp]]) -> None:
         first_unused = int(used.max()) + 1 if len(used) else 0
@@ -135,9 +135,9 @@ class SlotTable:
         self._first_unused[root] = first_unused * self._num_roots + root
         self._unbacked[root] = [self._first_unused[root]] if self._first_unused[root] < self.num_slots else []
 
-    def order_by_recency(self, recency: dict[OffloadKey, int]) -> None:
-        """Put the chunks into the order of these numbers, the lowest first."""
-        for key in sorted(self._slot_of, key=recency.__getitem__):
+    def sort_by_recency(self) -> None:
+        """Put the chunks of all roots into one order, the least recent first."""
+        for key, _ in sorted(self._slot_of.items(), key=lambda item: self._recency[item[1]]):
             self._slot_of.move_to_end(key)
 
     def lose(self, root: int) -> list[OffloadKey]:
@@ -145,8 +145,7 @@ class SlotTable:
         self._lost_roots.add(root)
         lost = [key for key, slot in self._slot_of.items() if slot % self._num_roots == root]
         for key in lost:
-            del self._slot_of[key]
-            self._eviction.forget(key)
+            self.retire(key)
         self._free[root].clear()
         self._unbacked[root] = []
         return lost
@@ -178,8 +177,8 @@ class SlotTable:
 
         some_unusable = len(usable_roots) < self._num_roots
         victims = []
-        for key in self._eviction.victims(self._slot_of, count, may_go):
-            slot = self._slot_of.pop(key)
+        for key in self._eviction.victims(count, may_go):
+            slot = self.retire(key)
             victims.append(IndexEntry(key, slot, self._generations[slot]))
         return victims
 
@@ -209,8 +208,12 @@ class SlotTable:
 
         Higher than all before even if the clock went backwards; comparable among roots and runs.
         """
-        self._last_generation = max(self._last_generation + 1, self._wall_microseconds())
-        return self._last_generation
+        self._last_tick = max(self._last_tick + 1, self._wall_microseconds())
+        return self._last_tick
+
+    def _move_to_end(self, key: OffloadKey) -> None:
+        self._slot_of.move_to_end(key)
+        self._recency[self._slot_of[key]] = self.new_generation()
 
     def insert(self, key: OffloadKey, slot: int, generation: int) -> bool:
         """Put a chunk, absent so far, into the index under a taken slot, as the last to go.
@@ -220,7 +223,9 @@ class SlotTable:
         if slot % self._num_roots in self._lost_roots:
             return False
         self._slot_of[key] = slot
+        self._key_at[slot] = key
         self._generations[slot] = generation
+        self._recency[slot] = self.new_generation()
         return True
 
     def discard(self, key: OffloadKey) -> None:
@@ -234,7 +239,10 @@ class SlotTable:
     def retire(self, key: OffloadKey) -> int:
         """Remove a chunk from the index, and return its slot, which is never handed out again."""
         self._eviction.forget(key)
-        return self._slot_of.pop(key)
+        slot = self._slot_of.pop(key)
+        self._key_at[slot] = None
+        self._recency[slot] = 0
+        return slot
 
     def pin(self, key: OffloadKey) -> IndexEntry | None:
         """Keep the chunk's slot from being handed out until `unpin`; None if the chunk is absent."""
@@ -260,10 +268,10 @@ class SlotTable:
         """Note that these chunks were used, the last one given last of all; absent ones are skipped."""
         for key in keys:
             if key in self._slot_of:
-                self._eviction.touch(self._slot_of, key)
+                self._eviction.touch(key)
 
     def refresh(self, keys: Iterable[OffloadKey]) -> None:
         """Note that these chunks belong to what was stored last; absent ones are skipped."""
         for key in keys:
             if key in self._slot_of:
-                self._eviction.refresh(self._slot_of, key)
+                self._eviction.refresh(key)

@@ -61,7 +61,7 @@ class DiskTier(Tier):
             )
         self.counters = DiskCounters()
         system = system or SystemCalls()
-        self._table = SlotTable(num_slots, num_roots, EVICTION_RULES[config.eviction](), system.wall_microseconds)
+        self._table = SlotTable(num_slots, num_roots, EVICTION_RULES[config.eviction], system.wall_microseconds)
         queue = IoQueue(context.run_blocking, config.threads)
         roots = [
             Root(idx, (num_slots - idx + num_roots - 1) // num_roots, self._slot_bytes, config, context)
