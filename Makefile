@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check bench clean
+.PHONY: run test check bench gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,6 +26,9 @@ test: $(READY)  ## all tests
 
 bench: $(READY)  ## ratios against this machine's own limits
 	$(BIN)/python -m benchmarks
+
+gpu-check:  ## the device path on this machine's GPU; needs torch and numpy, and cuda-bindings for batched copies
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

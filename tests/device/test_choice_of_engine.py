@@ -40,7 +40,9 @@ def test_the_choice_is_made_once_and_said(runtime, fails: bool, method: str, cap
 
 @pytest.mark.parametrize("devices", [("meta",), ("cpu", "meta")])
 def test_other_devices_are_refused(devices: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="KV tensors on (cpu, )?meta cannot be copied; allowed: all on cpu, or all on"):
+    with pytest.raises(
+        ValueError, match=r"KV tensors on (cpu, )?meta cannot be copied; allowed: all on cpu, or all on"
+    ):
         CpuGpuOffloadingHandlers(caches(*devices), 1, 4)
 
 

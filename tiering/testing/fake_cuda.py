@@ -69,7 +69,7 @@ class FakeCudaRuntime(CudaRuntime):
         """Let ``call`` (a method, or ``"piece"`` for one of `copy_each`) fail once, after so many that succeed."""
         self._failures[call] = after
 
-    def on_compute(self, kernel: Callable[[], None]) -> None:
+    def on_compute(self, kernel: Callable[[], object]) -> None:
         """Queue a kernel on the compute stream."""
         self.compute.steps.append(_Step(kernel))
 
@@ -143,6 +143,8 @@ class FakeCudaRuntime(CudaRuntime):
 
     def pin(self, address: int, num_bytes: int) -> None:
         self._call("pin", f"{num_bytes} bytes")
+        if address == 0:
+            raise CudaError("there is no memory at address 0")
         if any(begin < address + num_bytes and address < begin + n for begin, n in self.pinned.items()):
             raise CudaError(f"memory at {address:#x} is already pinned")
         self.pinned[address] = num_bytes
