@@ -1,9 +1,9 @@
 """The manager against a model, through random histories that Hypothesis makes up and cuts down.
 
 The model is what an engine and the consumers of events may rely on: sets of chunks per tier, known from events alone,
-and the bytes that belong to each key. Copies are as late as they may be: a worker writes a row just before it reports the
-store, and reads one just before it reports the load; the scripted tier does the same. So a row that is given out too
-early shows as wrong bytes.
+and the bytes that belong to each key. Copies are as late as they may be: a worker writes a row just before it reports
+the store, and reads one just before it reports the load; the scripted tier does the same. So a row that is given out
+too early shows as wrong bytes.
 """
 
 from __future__ import annotations
