@@ -5,6 +5,8 @@ One process plays both parts here; a real engine has the manager in its schedule
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from tiering import (
@@ -26,15 +28,10 @@ def main(disk_root: str) -> bool:
     config = parse_config({"cpu_bytes_to_use": "1MiB", "secondary_tier_configs": [disk]})
     kv = torch.randint(-128, 128, (8, 4096), dtype=torch.int8)  # 8 device blocks
     caches = CanonicalKVCaches([CanonicalKVCacheTensor(kv, 4096)], [[CanonicalKVCacheRef(0, 4096)]])
-    facts = {
-        "groups": (KVGroup(16, (0,)),),
-        "tensor_page_bytes": (4096,),
-        "num_device_blocks": 8,
-        "tokens_per_hash": 16,
-    }
-    manager = TieringOffloadingSpec(EngineConfig("demo", **facts), config).get_manager()
+    engine = EngineConfig("demo", (KVGroup(16, (0,)),), (4096,), num_device_blocks=8, tokens_per_hash=16)
+    manager = TieringOffloadingSpec(engine, config).get_manager()
     worker = OffloadingWorker()
-    for handler in TieringOffloadingSpec(EngineConfig("demo", rank=0, **facts), config).get_handlers(caches):
+    for handler in TieringOffloadingSpec(replace(engine, rank=0), config).get_handlers(caches):
         worker.register_handler(*handler)
 
     request, key = ReqContext("request-1"), make_offload_key(b"hash of the first 16 tokens", 0)
