@@ -46,7 +46,7 @@ class CpuGpuOffloadingHandlers:
         copy_cpus: Set[int] | None = None,
         cuda_runtime: CudaRuntime | None = None,
     ) -> None:
-        """Take the CPU tensors, pin them if there is a device, and start what copies.
+        """Wait for the region's pages, take the CPU tensors, pin them if there is a device, and start what copies.
 
         Args:
             kv_caches: the worker's KV tensors, all on one device.
@@ -60,6 +60,7 @@ class CpuGpuOffloadingHandlers:
         Raises:
             ValueError: the region has another number of rows or too small a column, or the KV tensors are not all on
                 one device that can be copied from; nothing was started or pinned.
+            RegionError: the region's pages could not be had; likewise.
         """
         if block_size_factor < 1:
             raise ValueError(f"block_size_factor is {block_size_factor}; allowed: 1 or more")
@@ -73,6 +74,7 @@ class CpuGpuOffloadingHandlers:
             self.cpu_tensors = [_private_rows(num_cpu_blocks, page) for page in row_pages]
             ranges = [(tensor.data_ptr(), tensor.nbytes) for tensor in self.cpu_tensors]
         else:
+            mmap_region.wait_until_ready()
             self.cpu_tensors = [mmap_region.create_next_view(page) for page in row_pages]
             ranges = mmap_region.column_ranges()
             turns = StoreTurns(mmap_region.replica, mmap_region.num_replicas)
