@@ -10,7 +10,7 @@ from tiering.config import RegionConfig, TieringConfig
 from tiering.config_file import load_config, parse_config
 from tiering.errors import ConfigError
 from tiering.registry import resolve_tier
-from tiering.tier import TierConfig
+from tiering.tier import BreakerConfig, LimitsConfig, TierConfig
 
 
 def box(root: str, **settings: object) -> dict[str, object]:
@@ -198,9 +198,15 @@ def test_every_setting_is_documented_with_its_default() -> None:
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
     documented = {row[0].strip("|` "): row[2].strip("`") for row in rows}
-    fields = TieringConfig.model_fields | RegionConfig.model_fields
-    assert list(documented) == list(fields)
-    shown = TieringConfig(cpu_bytes_to_use=1).model_dump(mode="json") | RegionConfig().model_dump(mode="json")
+    models = (
+        TieringConfig(cpu_bytes_to_use=1),
+        RegionConfig(),
+        TierConfig(type="disk"),
+        LimitsConfig(),
+        BreakerConfig(),
+    )
+    assert list(documented) == [field for model in models for field in type(model).model_fields]
+    shown = {key: value for model in models for key, value in model.model_dump(mode="json").items()}
     plain = {key: str(value) for key, value in shown.items() if isinstance(value, int | float | str)}
-    del plain["cpu_bytes_to_use"]
+    del plain["cpu_bytes_to_use"], plain["type"]
     assert {key: documented[key] for key in plain} == plain | {"offload_prompt_only": "false"}
