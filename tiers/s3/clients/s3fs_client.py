@@ -1,0 +1,176 @@
+"""S3 through s3fs: the client library of the Python world, tuned, on the core's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import s3fs
+
+from tiers.s3.aws_session import new_aws_session
+from tiers.s3.clients.object_client import ObjectClient
+from tiers.s3.config import S3Config
+from tiers.s3.errors import ObjectAbsentError, translated
+from tiers.s3.landing import Landing
+
+__all__ = ["S3fsClient"]
+
+
+class S3fsClient(ObjectClient):
+    """Objects of one bucket.
+
+    A body arrives in pieces and is copied once, into the row. A body to send is copied once by us, to be private, and
+    once more by asyncio where the socket does not take it at once.
+    """
+
+    can_put_if_absent = True
+
+    def __init__(self, fs: s3fs.S3FileSystem, bucket: str) -> None:
+        self._fs = fs
+        self._bucket = bucket
+
+    @classmethod
+    async def open(cls, config: S3Config) -> S3fsClient:
+        """Make a client with a session of its own; no request is sent but those that find credentials.
+
+        Raises:
+            TierError: the settings cannot be used.
+        """
+        with translated("open", config.bucket):
+            fs = s3fs.S3FileSystem(**_arguments(config))
+            fs.retries = 1
+            await fs.set_session()
+        return cls(fs, config.bucket)
+
+    def describe(self) -> str:
+        return f"s3fs {s3fs.__version__}, 1 copy per load, 1-2 per store"
+
+    async def get(self, name: str, landing: Landing, deadline: float) -> None:
+        with translated("GET", name):
+            async with asyncio.timeout_at(deadline):
+                answer = await self._call("get_object", Key=name)
+            # The body as aiohttp has it: read by pieces, it is not gathered in memory first.
+            response = getattr(answer["Body"], "raw_stream", answer["Body"])
+            try:
+                landing.begin(answer.get("ContentLength"))
+                content = response.content
+                while True:
+                    async with asyncio.timeout_at(deadline):
+                        piece, _ = await content.readchunk()
+                    if not piece:
+                        break
+                    landing.take(piece)
+                landing.end()
+            except BaseException:
+                response.close()
+                raise
+
+    def pack(self, header: bytes, row: memoryview) -> bytearray:
+        body = bytearray(len(header) + row.nbytes)
+        body[: len(header)] = header
+        if row.nbytes:
+            np.frombuffer(body, np.uint8)[len(header) :] = np.frombuffer(row, np.uint8)
+        return body
+
+    async def put(self, name: str, body: bytes | bytearray, deadline: float, *, only_if_absent: bool) -> None:
+        condition = {"IfNoneMatch": "*"} if only_if_absent else {}
+        with translated("PUT", name):
+            async with asyncio.timeout_at(deadline):
+                await self._call("put_object", Key=name, Body=_ViewsOf(body), **condition)
+
+    async def head(self, name: str) -> int:
+        with translated("HEAD", name):
+            answer = await self._call("head_object", Key=name)
+            return int(answer["ContentLength"])
+
+    async def delete(self, name: str) -> None:
+        with translated("DELETE", name):
+            await self._call("delete_object", Key=name)
+
+    async def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
+        position: dict[str, str] = {}
+        while True:
+            with translated("list", directory):
+                page = await self._call("list_objects_v2", Prefix=directory, **position)
+            for entry in page.get("Contents", ()):
+                yield entry["Key"], int(entry["Size"])
+            if not page.get("IsTruncated"):
+                return
+            position = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def close(self) -> None:
+        # s3fs closes what it has opened only where it runs its own loop.
+        await self._fs._s3creator.__aexit__(None, None, None)
+
+    async def _call(self, method: str, **arguments: Any) -> Any:
+        try:
+            return await self._fs._call_s3(method, Bucket=self._bucket, **arguments)
+        except FileNotFoundError as error:
+            if error.__cause__ is None:
+                raise ObjectAbsentError(arguments.get("Key", "")) from None
+            raise
+
+
+class _ViewsOf(io.BytesIO):
+    """A request body that hands out large views of private memory; reading a BytesIO would copy each piece again."""
+
+    _PIECE_BYTES = 2**18
+
+    def __init__(self, body: bytes | bytearray) -> None:
+        super().__init__()
+        self._body = memoryview(body)
+        self._position = 0
+
+    def read(self, size: int | None = -1, /) -> Any:
+        piece = self._body[self._position : self._position + self._PIECE_BYTES]
+        self._position += len(piece)
+        return piece
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._body)}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+def _arguments(config: S3Config) -> dict[str, Any]:
+    """Return what `S3FileSystem` is made with: our choices, and the user's on top of them."""
+    limits = config.limits
+    chosen: dict[str, Any] = {
+        "asynchronous": True,
+        "skip_instance_cache": True,
+        "use_listings_cache": False,
+        "endpoint_url": config.endpoint_url,
+        "session": new_aws_session(config),
+        "client_kwargs": {"region_name": config.region} if config.region else {},
+        "config_kwargs": {
+            # Each object has its own checksum, so the body is neither signed nor summed up a second time.
+            "s3": {"payload_signing_enabled": False} | ({"addressing_style": "path"} if config.endpoint_url else {}),
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+            "max_pool_connections": limits.transfers + limits.questions,
+            "connect_timeout": limits.connect_timeout,
+            "read_timeout": max(limits.store_timeout, limits.load_timeout),
+            "retries": {"total_max_attempts": 1, "mode": "standard"},
+        },
+    }
+    if config.access_key_id is not None and config.secret_access_key is not None:
+        chosen |= {
+            "key": config.access_key_id.get_secret_value(),
+            "secret": config.secret_access_key.get_secret_value(),
+            "token": config.session_token.get_secret_value() if config.session_token else None,
+        }
+    return _merged(chosen, config.storage_options)
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = under | over
+    for key in under.keys() & over.keys():
+        if isinstance(under[key], dict) and isinstance(over[key], dict):
+            both[key] = _merged(under[key], over[key])
+    return both

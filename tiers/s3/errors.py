@@ -1,0 +1,165 @@
+"""One meaning for the errors of all client libraries: absent, already there, refused, may pass, or will not pass.
+
+The client libraries raise several families each, and wrap them into one another; here they are told apart by what they
+carry (an S3 error code, an HTTP status, an errno), without importing any of the libraries.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tiering.errors import PermanentTierError, TemporaryTierError, TierError
+
+__all__ = ["AccessRefusedError", "ObjectAbsentError", "ObjectDamagedError", "ObjectExistsError", "translated"]
+
+
+class ObjectAbsentError(Exception):
+    """There is no object of this name."""
+
+
+class ObjectExistsError(Exception):
+    """There is an object of this name, and it was not to be replaced."""
+
+
+class ObjectDamagedError(Exception):
+    """What lies under the name cannot be a chunk of ours; the message says why."""
+
+
+class AccessRefusedError(PermanentTierError):
+    """The service does not take the credentials, or does not allow this; new credentials may help."""
+
+
+_ABSENT = {"NoSuchKey", "NotFound", "404"}
+_EXISTS = {"PreconditionFailed", "412"}
+_REFUSED = {
+    "400",  # a HEAD has no body, so an expired token comes as a bare 400
+    "401",
+    "403",
+    "AccessDenied",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+}
+_MAY_PASS = {
+    "BadDigest",
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeTooSkewed",  # clocks get set
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+    "XAmzContentSHA256Mismatch",
+}
+_PERMANENT_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR}
+_MAY_PASS_STATUS = {408, 409, 425, 429}
+_NETWORK_FAMILIES = ("aiohttp", "botocore.exceptions", "aiobotocore", "obstore", "requests", "urllib3", "httpx")
+_NOT_TO_BE_MENDED = ("Credential", "Param", "Validation", "Config", "Region", "Profile", "InvalidPath", "NotSupported")
+_STATUS_IN_TEXT = re.compile(r"status(?: code)?:? (\d{3})")
+_CODE_IN_TEXT = re.compile(r"<Code>(\w+)</Code>")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a service answered: its error code, or the HTTP status as text where there is none."""
+
+    code: str
+    status: int
+
+
+@contextmanager
+def translated(doing: str, name: str) -> Iterator[None]:
+    """Raise the errors of this module and of `tiering.errors` in place of a client library's own.
+
+    Messages are made of codes, never of the text of an answer: services repeat signatures and access keys in it.
+
+    Args:
+        doing: what is tried, for the message.
+        name: the object.
+    """
+    try:
+        yield
+    except (ObjectAbsentError, ObjectExistsError, ObjectDamagedError, TierError):
+        raise
+    except Exception as error:
+        meaning = _meaning_of(error, f"{doing} {name}")
+        if meaning is None:
+            raise
+        # The original is left out of the chain: its text would be logged with it.
+        raise meaning from None
+
+
+def _meaning_of(error: BaseException, what: str) -> Exception | None:
+    for inner in _chain(error):
+        answer = _answer_of(inner)
+        if answer is not None:
+            return _of_answer(answer, what)
+    if isinstance(error, FileNotFoundError) or type(error).__name__ == "NotFoundError":
+        return ObjectAbsentError(what)
+    if isinstance(error, FileExistsError) or type(error).__name__ in {"AlreadyExistsError", "PreconditionError"}:
+        return ObjectExistsError(what)
+    family = type(error).__name__
+    if isinstance(error, TimeoutError):
+        return TemporaryTierError(f"{what}: no answer in time")
+    if isinstance(error, PermissionError) or family in {"PermissionDeniedError", "UnauthenticatedError"}:
+        return AccessRefusedError(f"{what}: {family}")
+    if isinstance(error, OSError):
+        kind = PermanentTierError if error.errno in _PERMANENT_ERRNOS else TemporaryTierError
+        return kind(f"{what}: {family}, {errno.errorcode.get(error.errno or 0, 'no errno')}")
+    if type(error).__module__.startswith(_NETWORK_FAMILIES):
+        if "NoCredentials" in family or "CredentialRetrieval" in family or "credentials" in str(error).lower():
+            return AccessRefusedError(f"{what}: no credentials found ({family})")
+        kind = PermanentTierError if any(word in family for word in _NOT_TO_BE_MENDED) else TemporaryTierError
+        return kind(f"{what}: {family}")
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__
+
+
+def _answer_of(error: BaseException) -> _Answer | None:
+    response = getattr(error, "response", None)
+    if isinstance(response, dict) and "Error" in response:
+        status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return _Answer(str(response["Error"].get("Code", status)), status)
+    if type(error).__module__.startswith("obstore"):
+        text = str(error)
+        status_found, code_found = _STATUS_IN_TEXT.search(text), _CODE_IN_TEXT.search(text)
+        if status_found or code_found:
+            status = int(status_found[1]) if status_found else 0
+            return _Answer(code_found[1] if code_found else str(status), status)
+    for attribute in ("status", "status_code", "code"):
+        value = getattr(error, attribute, None)
+        if isinstance(value, int) and 300 <= value < 600:
+            return _Answer(str(value), value)
+    return None
+
+
+def _of_answer(answer: _Answer, what: str) -> Exception:
+    text = f"{what}: answered {answer.code}" + (f" ({answer.status})" if str(answer.status) != answer.code else "")
+    if answer.code in _ABSENT:
+        return ObjectAbsentError(what)
+    if answer.code in _EXISTS:
+        return ObjectExistsError(what)
+    if answer.code in _MAY_PASS:
+        return TemporaryTierError(text)
+    if answer.code in _REFUSED:
+        return AccessRefusedError(text)
+    if answer.status in _MAY_PASS_STATUS or (answer.status >= 500 and answer.status != 501):
+        return TemporaryTierError(text)
+    return PermanentTierError(text)

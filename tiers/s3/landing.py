@@ -1,0 +1,71 @@
+"""Where the bytes of one object land: its header in a buffer of ours, its row in the row they are for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiers.s3.errors import ObjectDamagedError
+from tiers.s3.object_format import HEADER_BYTES
+
+__all__ = ["Landing"]
+
+
+class Landing:
+    """Takes an object piece by piece, in order, and refuses what is longer or shorter than header and row together.
+
+    Attributes:
+        header: the object's first `HEADER_BYTES` bytes.
+        row: memory for the rest.
+        num_bytes: length of the whole object.
+    """
+
+    def __init__(self, row: memoryview) -> None:
+        self.header = bytearray(HEADER_BYTES)
+        self.row = row
+        self.num_bytes = HEADER_BYTES + row.nbytes
+        self._received = 0
+
+    def begin(self, num_bytes: int | None = None) -> None:
+        """Start anew, with an object said to be ``num_bytes`` long; None where nobody knows.
+
+        Raises:
+            ObjectDamagedError: that is not the length of a chunk.
+        """
+        self._received = 0
+        if num_bytes is not None and num_bytes != self.num_bytes:
+            raise ObjectDamagedError(f"it is {num_bytes} bytes long, not {self.num_bytes}")
+
+    def rest(self) -> memoryview:
+        """Return the memory that comes next; empty if nothing more is expected."""
+        if self._received < HEADER_BYTES:
+            return memoryview(self.header)[self._received :]
+        return self.row[self._received - HEADER_BYTES :]
+
+    def advance(self, num_bytes: int) -> None:
+        """Note that the first ``num_bytes`` of `rest` were filled."""
+        self._received += num_bytes
+
+    def take(self, piece: bytes | memoryview) -> None:
+        """Copy the next piece to its place, without the GIL.
+
+        Raises:
+            ObjectDamagedError: the object is too long. Nothing beyond the row was written.
+        """
+        source = memoryview(piece)
+        while source:
+            target = self.rest()
+            count = min(len(source), len(target))
+            if count == 0:
+                raise ObjectDamagedError(f"it is longer than {self.num_bytes} bytes")
+            np.frombuffer(target, np.uint8)[:count] = np.frombuffer(source, np.uint8, count)
+            self.advance(count)
+            source = source[count:]
+
+    def end(self) -> None:
+        """Note that the last piece was taken.
+
+        Raises:
+            ObjectDamagedError: some of the object is missing.
+        """
+        if self._received != self.num_bytes:
+            raise ObjectDamagedError(f"it is {self._received} bytes long, not {self.num_bytes}")
