@@ -54,7 +54,7 @@ class FrozenTable:
         recency: as in `IndexColumns`; 0 where there is no chunk.
     """
 
-    keys: list[OffloadKey | None]
+    keys: npt.NDArray[np.object_]
     generations: Column
     recency: Column
 
@@ -64,5 +64,5 @@ class FrozenTable:
         slots = used[np.argsort(self.recency[used], kind="stable")]
         keys: list[OffloadKey] = []
         for start in range(0, len(slots), KEYS_AT_A_TIME):
-            keys += [key for slot in slots[start : start + KEYS_AT_A_TIME].tolist() if (key := self.keys[slot])]
+            keys += self.keys[slots[start : start + KEYS_AT_A_TIME]].tolist()
         return IndexColumns(keys, slots.astype(np.uint64), self.generations[slots], self.recency[slots])

@@ -169,9 +169,10 @@ class _Replay:
     """Journals on top of a snapshot."""
 
     def __init__(self, snapshot: IndexColumns) -> None:
-        self._slot_of = dict(zip(snapshot.keys, snapshot.slots.tolist(), strict=True))
-        self._key_at = dict(zip(self._slot_of.values(), self._slot_of, strict=True))
         self._snapshot = snapshot
+        self._has_records = False
+        self._slot_of: dict[OffloadKey, int] = {}
+        self._key_at: dict[int, OffloadKey] = {}
         self._last_recency = int(snapshot.recency.max(initial=0))
         self._written: dict[int, tuple[int, int]] = {}
 
@@ -190,6 +191,10 @@ class _Replay:
         return at
 
     def _apply(self, kind: int, key: OffloadKey, slot: int, generation: int) -> None:
+        if not self._has_records:
+            self._has_records = True
+            self._slot_of.update(zip(self._snapshot.keys, self._snapshot.slots.tolist(), strict=True))
+            self._key_at.update(zip(self._slot_of.values(), self._slot_of, strict=True))
         before = self._slot_of.pop(key, None)
         if before is not None:
             del self._key_at[before]
@@ -204,7 +209,7 @@ class _Replay:
 
     def chunks(self) -> IndexColumns:
         """Return what is there in the end."""
-        if not self._written and len(self._slot_of) == len(self._snapshot):
+        if not self._has_records:
             return self._snapshot
         written = np.array(list(self._written.values()), np.uint64).reshape(-1, 2)
         written_slots = np.fromiter(self._written, np.intp, len(self._written))

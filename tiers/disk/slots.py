@@ -53,7 +53,7 @@ class SlotTable:
         self._slot_of: OrderedDict[OffloadKey, int] = OrderedDict()
         self._eviction = eviction(self._slot_of, self._move_to_end)
         # By slot, so that a snapshot can be taken without a walk through the index; 0 and None where there is no chunk.
-        self._key_at: list[OffloadKey | None] = [None] * num_slots
+        self._key_at = np.full(num_slots, None, np.object_)
         self._generations = array("Q", bytes(8 * num_slots))
         self._recency = array("Q", bytes(8 * num_slots))
         self._free: list[deque[int]] = [deque() for _ in range(num_roots)]
@@ -89,7 +89,7 @@ class SlotTable:
     def freeze(self, root: int) -> FrozenTable:
         """Return the chunks of one root as they are now."""
         return FrozenTable(
-            self._key_at[root :: self._num_roots],
+            self._key_at[root :: self._num_roots].copy(),
             np.array(self._generations, np.uint64)[root :: self._num_roots],
             np.array(self._recency, np.uint64)[root :: self._num_roots],
         )
@@ -102,33 +102,31 @@ class SlotTable:
         self._lost_roots.discard(root)
         slots = (found.slots * np.uint64(self._num_roots) + np.uint64(root)).astype(np.intp)
         np.frombuffer(self._generations, np.uint64)[slots] = found.generations
-        np.frombuffer(self._recency, np.uint64)[slots] = found.recency
+        np.frombuffer(self._recency, np.uint64)[slots] = np.maximum(found.recency, np.uint64(1))
         for numbers in (found.generations, found.recency):
             self._last_tick = max(self._last_tick, int(numbers.max(initial=0)))
-        kept = dict(zip(found.keys, slots.tolist(), strict=True))
+        self._key_at[slots] = np.array(found.keys, np.object_)
         if self._slot_of:
-            self._settle_duplicates(kept, found)
-        for key, slot in kept.items():
-            self._key_at[slot] = key
-        if self._slot_of:
-            for key, slot in reversed(kept.items()):
-                self._slot_of[key] = slot
-                self._slot_of.move_to_end(key, last=False)
+            self._put_before(dict(zip(found.keys, slots.tolist(), strict=True)), found)
         else:
-            self._slot_of.update(kept)
-        self._restore_free(root, np.fromiter(kept.values(), np.intp, len(kept)) // self._num_roots)
+            self._slot_of.update(zip(found.keys, slots.tolist(), strict=True))
+        self._restore_free(root)
 
-    def _settle_duplicates(self, kept: dict[OffloadKey, int], found: IndexColumns) -> None:
-        """Remove the older of two chunks with one key: from ``kept``, or from the index."""
+    def _put_before(self, kept: dict[OffloadKey, int], found: IndexColumns) -> None:
+        """Put chunks into the index before all that are there, and of two with one key remove the older one."""
         generations = dict(zip(found.keys, found.generations.tolist(), strict=True))
         for key in [key for key in kept if key in self._slot_of]:
             if generations[key] > self._generations[self._slot_of[key]]:
                 self.discard(key)
             else:
-                self._recency[kept.pop(key)] = 0
+                self._vacate(kept.pop(key))
+        for key, slot in reversed(kept.items()):
+            self._slot_of[key] = slot
+            self._slot_of.move_to_end(key, last=False)
 
-    def _restore_free(self, root: int, used: np.ndarray[tuple[int], np.dtype[np.intp]]) -> None:
-        first_unused = int(used.max()) + 1 if len(used) else 0
+    def _restore_free(self, root: int) -> None:
+        used = np.flatnonzero(np.frombuffer(self._recency, np.uint64)[root :: self._num_roots])
+        first_unused = int(used[-1]) + 1 if len(used) else 0
         is_free = np.ones(first_unused, np.bool_)
         is_free[used] = False
         self._free[root] = deque((np.flatnonzero(is_free) * self._num_roots + root).tolist())
@@ -240,9 +238,12 @@ class SlotTable:
         """Remove a chunk from the index, and return its slot, which is never handed out again."""
         self._eviction.forget(key)
         slot = self._slot_of.pop(key)
+        self._vacate(slot)
+        return slot
+
+    def _vacate(self, slot: int) -> None:
         self._key_at[slot] = None
         self._recency[slot] = 0
-        return slot
 
     def pin(self, key: OffloadKey) -> IndexEntry | None:
         """Keep the chunk's slot from being handed out until `unpin`; None if the chunk is absent."""
