@@ -165,20 +165,23 @@ def test_tc_73_reset_with_everything_in_flight(policy: str) -> None:
 
 
 def test_completions_of_one_key_before_and_after_a_reset_end_in_order() -> None:
-    rig = Rig(6, "disk")
-    first = rig.prepare(R1, keys(1))
-    rig.manager.reset_cache()
-    second = rig.prepare(R1, keys(1))
-    rig.manager.reset_cache()
-    third = rig.prepare(R1, keys(1))
-    rows = [store.store_spec.block_ids[0] for store in (first, second, third)]
-    assert len(set(rows)) == 3
-    for store, status in ((first, PENDING), (second, PENDING), (third, READY)):
+    rig = Rig(3, "disk")
+    stores = []
+    for _ in range(3):
+        rig.manager.reset_cache()
+        stores.append(rig.prepare(R1, keys(1)))
+    rows = [int(store.store_spec.block_ids[0]) for store in stores]
+    assert sorted(rows) == [0, 1, 2]
+    for store, status in zip(stores, (PENDING, PENDING, READY), strict=True):
         rig.write(store)
         rig.manager.complete_store(keys(1))
         assert rig.statuses(R1, key(1)) == [status]
+        if status is PENDING:
+            freed = rig.prepare(R2, keys(7)).store_spec.block_ids.tolist()
+            assert freed == [store.store_spec.block_ids[0]], "the row of the store that has ended, and no other"
+            rig.manager.complete_store(keys(7), success=False)
     assert rig.load(R1, key(1)) == [rows[2]]
-    rig.finish(R1)
+    rig.finish(R1, R2)
     rig.end_jobs()
     rig.check()
 
@@ -252,17 +255,36 @@ def test_a_restriction_on_stores_outlives_a_reset_and_concerns_its_own_store_onl
 
 
 def test_a_restriction_does_not_outlive_its_store() -> None:
-    rig = Rig(6, "a", "b")
+    rig = Rig(1, "a", "b")
     only_a = ReqContext("r1", {"kv_store_tiers": ["a"]})
-    for ends in (lambda: rig.manager.complete_store(keys(1), success=False), rig.manager.reset_cache):
-        rig.prepare(only_a, keys(1))
-        ends()
+    rig.prepare(only_a, keys(1))
+    rig.manager.complete_store(keys(1), success=False)
     rig.store(R2, key(1))
-    assert rig.manager.get_stats()["stores_open"] == 1
-    rig.manager.complete_store(keys(1))
     rig.end_jobs()
+    rig.step()
     assert [tier.objects for tier in rig.tiers] == [{key(1)}, {key(1)}]
+    rig.prepare(only_a, keys(2))
+    rig.manager.reset_cache()
+    rig.manager.complete_store(keys(2))
+    rig.store(R2, key(2))
+    rig.end_jobs()
+    assert [tier.objects for tier in rig.tiers] == [set(keys(1, 2)), set(keys(1, 2))]
     rig.finish(only_a, R2)
+    rig.check()
+
+
+def test_what_a_request_has_stored_itself_can_be_found_by_it_again() -> None:
+    """Its earlier question found nothing; that must not outlive its own store."""
+    rig = Rig(2, "disk", promotion_limit=1.0)
+    assert rig.statuses(R1, key(1)) == [ABSENT]
+    rig.store(R1, key(1))
+    rig.end_jobs()
+    rig.store(R2, *keys(11, 12))  # evicts it
+    rig.end_jobs()
+    assert rig.wait(R1, keys(1)).num_ready == 1
+    assert rig.manager.get_load_source(key(1), R1) == "disk"
+    rig.load(R1, key(1))
+    rig.finish(R1, R2)
     rig.check()
 
 

@@ -149,6 +149,47 @@ def test_tc_22_a_pinned_chunk_is_passed_over_and_keeps_its_place(policy: str) ->
     rig.check()
 
 
+def test_a_store_evicts_none_of_its_own_chunks(policy: str) -> None:
+    rig = Rig(3, "disk", policy=policy)
+    rig.fill(*keys(1, 2, 3))
+    store = rig.store(R1, *keys(3, 11))
+    assert store.evicted_keys == keys(2), "3 would have been the first to go"
+    assert store.keys_to_store == keys(11)
+    rig.end_jobs()
+    rig.finish(R1)
+    rig.check()
+
+
+def test_a_load_makes_its_chunks_recent_at_once(policy: str) -> None:
+    rig = Rig(4, "disk", policy=policy)
+    rig.fill(*keys(1, 2, 3, 4))
+    rig.load(R1, *keys(3, 4))
+    rig.step()
+    assert rig.store(R2, key(11)).evicted_keys == keys(2)
+    rig.end_jobs()
+    rig.finish(R1, R2)
+    rig.check()
+
+
+def test_a_request_that_loads_what_it_has_stored_has_used_it_once() -> None:
+    manager = CPUOffloadingManager(4, "arc")
+    arc = manager._policy
+    assert isinstance(arc, ARCCachePolicy)
+    assert manager.prepare_store(keys(1, 2), R1) is not None
+    manager.complete_store(keys(1, 2))
+    manager.prepare_load(keys(1, 2), R1)  # preempted and resumed
+    manager.complete_load(keys(1, 2))
+    manager.on_request_finished(R1)
+    assert (len(arc._t1), len(arc._t2)) == (2, 0)
+    for request in (R2, R3):
+        manager.prepare_load(keys(1), request)
+        manager.complete_load(keys(1))
+        manager.on_request_finished(request)
+        assert (len(arc._t1), len(arc._t2)) == (1, 1), "another request uses it: that is a second use"
+    manager.on_schedule_end()
+    check_quiescent(manager, 4)
+
+
 def test_tc_26_no_room_is_said_at_once(policy: str) -> None:
     rig = Rig(4, "slow", policy=policy, promotion_limit=1.0)
     rig.store(R1, *keys(1, 2, 3, 4))
