@@ -8,9 +8,12 @@ from contextlib import ExitStack
 
 from tiering.config import TieringConfig
 from tiering.engine_config import EngineConfig
+from tiering.errors import ConfigError
+from tiering.isolation import IsolatedTier
 from tiering.job_loop import JobLoop
 from tiering.jobs import TierWorker
 from tiering.naming import Namespace
+from tiering.region import SharedOffloadRegion
 from tiering.registry import SecondaryTierFactory
 from tiering.tier import TierConfig
 
@@ -34,7 +37,7 @@ def namespace_of(engine: EngineConfig, block_size_factor: int, row_bytes: int) -
             tuple(engine.tensor_page_bytes[idx] for idx in group.tensor_indices) for group in engine.groups
         ),
         block_size_factor=block_size_factor,
-        world_size=engine.world_size,
+        world_size=engine.num_columns,
         parallel_layout=engine.parallel_layout,
         hash_scheme=engine.hash_scheme,
         row_bytes=row_bytes,
@@ -83,6 +86,8 @@ def _open(
     *,
     enable_events: bool,
 ) -> TierWorker:
+    if config.isolation == "process":
+        return IsolatedTier(config, _region_of(row_views), namespace, enable_events=enable_events)
     return TierWorker(
         lambda context: SecondaryTierFactory.create_secondary_tier(config, context),
         JobLoop(f"tiering-loop-{config.name or config.type}"),
@@ -95,3 +100,11 @@ def _open(
         limits=config.limits,
         breaker=config.breaker,
     )
+
+
+def _region_of(row_views: Callable[[Sequence[int]], Sequence[memoryview]]) -> SharedOffloadRegion:
+    """Return the region whose method ``row_views`` is: another process cannot see rows that are anywhere else."""
+    region = getattr(row_views, "__self__", None)
+    if not isinstance(region, SharedOffloadRegion):
+        raise ConfigError("isolation: 'process': the rows are not in a shared region; allowed: thread")
+    return region

@@ -184,6 +184,10 @@ class TieringConfig(BaseModel):
     )
     hold_timeout: Duration = Field(default=30.0, description="how long rows stay pinned for a waiting request")
     region: RegionConfig = Field(default=RegionConfig(), description="the shared memory of the rows")
+    copy_threads: int = Field(
+        default=1, ge=1, le=64, description="threads per direction that copy KV tensors in host memory"
+    )
+    copy_cpus: tuple[int, ...] | None = Field(default=None, description="processors they run on; default: any")
     spec_name: str = Field(
         default="TieringOffloadingSpec", min_length=1, description="the class that wires manager and workers"
     )
@@ -203,6 +207,11 @@ class TieringConfig(BaseModel):
         validation_alias=AliasChoices(*TIER_LIST_KEYS),
         description="the tiers below the CPU rows, in the order in which they are asked",
     )
+
+    @property
+    def copy_cpu_set(self) -> set[int] | None:
+        """`copy_cpus` as the copy engine takes it."""
+        return None if self.copy_cpus is None else set(self.copy_cpus)
 
     @model_validator(mode="after")
     def _defaults_are_used(self) -> Self:

@@ -32,7 +32,8 @@ class EngineConfig:
         tensor_page_bytes: bytes of one device block in each KV tensor of one rank, padding included.
         num_device_blocks: device blocks per rank; 0 while the engine does not know yet.
         tokens_per_hash: tokens per prefix-cache hash, per rank.
-        world_size: ranks whose bytes lie side by side in a row.
+        world_size: ranks of the engine. Those that hold different KV have their bytes side by side in a row.
+        kv_replicas: ranks, one after another, that hold the same KV (as with MLA) and take turns in storing it.
         rank: this process's rank, or None in the scheduler.
         context_parallel_factor: ranks that share the tokens of one block.
         enable_kv_events: whether anybody drains `take_events`.
@@ -46,6 +47,7 @@ class EngineConfig:
     num_device_blocks: int
     tokens_per_hash: int
     world_size: int = 1
+    kv_replicas: int = 1
     rank: int | None = None
     context_parallel_factor: int = 1
     enable_kv_events: bool = False
@@ -61,3 +63,8 @@ class EngineConfig:
     def kv_bytes_per_block(self) -> int:
         """Bytes of one device block over all tensors of one rank."""
         return sum(self.tensor_page_bytes)
+
+    @property
+    def num_columns(self) -> int:
+        """Ranks' bytes that lie side by side in a row."""
+        return self.world_size // self.kv_replicas

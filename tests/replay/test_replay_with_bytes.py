@@ -64,3 +64,13 @@ def test_a_flipped_byte_is_a_miss_and_never_a_wrong_answer(first_life: tuple[Rep
     assert 0 < report["prefix_hits"] < ACCESSES
     assert report["bytes"]["disk"]["store"] >= ROW_BYTES  # the chunk was computed and stored again
     assert (report["mismatches"], report["leaks"]) == (0, 0)
+
+
+def test_four_ranks_and_three_groups_with_unequal_pages(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tiering-test-") as shared_memory:
+        setup = ReplaySetup(tmp_path, Path(shared_memory))
+        first, second = (run_replay(*setup.arguments(40), "--ranks", 4, "--groups", 3).report for _ in range(2))
+    for report in (first, second):
+        assert (report["mismatches"], report["leaks"]) == (0, 0)
+    assert second["prefix_hits"] == second["accesses"]
+    assert second["hits"]["disk"] > 0

@@ -49,9 +49,8 @@ def replay(  # noqa: PLR0917  (typer passes options by keyword)
     seed: Annotated[int, typer.Option(help="seed of the generated requests")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="stop after so many requests of the trace")] = None,
     ranks: Annotated[int, typer.Option(min=1, max=64, help="worker processes with device tensors")] = 2,
-    row_bytes: Annotated[
-        int, typer.Option(parser=_size, metavar="SIZE", help="bytes of a chunk over all ranks")
-    ] = 65536,
+    row_bytes: Annotated[int, typer.Option(parser=_size, metavar="SIZE", help="bytes of a row over all ranks")] = 65536,
+    groups: Annotated[int, typer.Option(min=1, max=3, help="KV-cache groups, with unequal pages")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="requests at a time; 1 gives repeatable counts")] = 8,
     primary_rows: Annotated[
         int | None, typer.Option(min=1, help="rows of the primary; default: what cpu_bytes_to_use holds")
@@ -115,6 +114,7 @@ def replay(  # noqa: PLR0917  (typer passes options by keyword)
                 settings,
                 num_ranks=ranks,
                 row_bytes=row_bytes,
+                num_groups=groups,
                 primary_rows=primary_rows,
                 concurrency=concurrency,
                 on_finished=on_finished,

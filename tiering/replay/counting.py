@@ -55,6 +55,6 @@ def count_hits(
         )
     manager = TieringOffloadingManager(CPUOffloadingManager(primary_rows, policy), tiers, promotion_limit=1.0)
     try:
-        return serve_trace(manager, NoDevice(), requests, concurrency, on_finished)
+        return serve_trace(manager, NoDevice(), requests, concurrency=concurrency, on_finished=on_finished)
     finally:
         manager.shutdown()

@@ -59,7 +59,7 @@ class _State(Enum):
 class _Running:
     context: ReqContext
     keys: list[OffloadKey]
-    places: list[int]
+    stretch: range
     state: _State = _State.LOOKING_UP
     num_loaded: int = 0
     storing: list[OffloadKey] = field(default_factory=list)
@@ -73,15 +73,22 @@ class ReplayEngine:
     """
 
     def __init__(
-        self, manager: TieringOffloadingManager, device: Device, *, concurrency: int, max_prompt_chunks: int
+        self,
+        manager: TieringOffloadingManager,
+        device: Device,
+        *,
+        concurrency: int,
+        max_prompt_blocks: int,
+        num_groups: int = 1,
     ) -> None:
         self.counts = Counts()
         self._manager = manager
         self._device = device
         self._concurrency = concurrency
+        self._num_groups = num_groups
         # Each running request has a stretch of the device of its own, as long as the longest prompt.
         self._stretches = deque(
-            list(range(number * max_prompt_chunks, (number + 1) * max_prompt_chunks)) for number in range(concurrency)
+            range(number * max_prompt_blocks, (number + 1) * max_prompt_blocks) for number in range(concurrency)
         )
         self._running: list[_Running] = []
         self._jobs: dict[int, _Running] = {}
@@ -96,7 +103,7 @@ class ReplayEngine:
             self._collect(0.0 if any(progressed) else _IDLE_SECONDS)
             for request in [request for request in self._running if request.state is _State.DONE]:
                 self._running.remove(request)
-                self._stretches.append(request.places)
+                self._stretches.append(request.stretch)
                 on_finished()
             if self._concurrency == 1 and not self._running:
                 self.settle()  # one request at a time means: with nothing left over from the one before
@@ -115,9 +122,10 @@ class ReplayEngine:
                 break
             context = ReqContext(f"request-{self.counts.requests}")
             self.counts.requests += 1
-            self.counts.accesses += len(request.hash_ids)
+            keys = request.offload_keys(self._num_groups)
+            self.counts.accesses += len(keys)
             self._manager.on_new_request(context)
-            self._running.append(_Running(context, request.offload_keys(), self._stretches.popleft()))
+            self._running.append(_Running(context, keys, self._stretches.popleft()))
         return bool(self._running)
 
     def _advance(self, request: _Running) -> bool:
@@ -135,16 +143,17 @@ class ReplayEngine:
         self.counts.lookup_seconds.append(time.perf_counter() - began)
         if found.must_wait:
             return False
-        request.num_loaded = found.num_ready
-        self.counts.prefix_hits += found.num_ready
-        keys = request.keys[: found.num_ready]
+        # A block whose chunk is missing in one group must be computed for all of them.
+        request.num_loaded = found.num_ready - found.num_ready % self._num_groups
+        self.counts.prefix_hits += request.num_loaded
+        keys = request.keys[: request.num_loaded]
         self.counts.hits.update(self._manager.get_load_source(key, request.context) for key in keys)
         if not keys:
             self._store(request)
             return True
         rows = self._manager.prepare_load(keys, request.context)
         request.state = _State.LOADING
-        self._device.load(self._new_job(request), keys, request.places[: len(keys)], rows)
+        self._device.load(self._new_job(request), keys, self._places(request, keys), rows)
         return True
 
     def _store(self, request: _Running) -> None:
@@ -157,9 +166,13 @@ class ReplayEngine:
             return
         request.storing = store.keys_to_store
         request.state = _State.STORING
-        place_of = dict(zip(request.keys, request.places, strict=False))
-        places = [place_of[key] for key in store.keys_to_store]
+        places = self._places(request, store.keys_to_store)
         self._device.store(self._new_job(request), store.keys_to_store, places, store.store_spec)
+
+    def _places(self, request: _Running, keys: list[OffloadKey]) -> list[int]:
+        """Return where each chunk lies on the device: one place per block, since each group has its own tensors."""
+        place_of = {key: request.stretch[number // self._num_groups] for number, key in enumerate(request.keys)}
+        return [place_of[key] for key in keys]
 
     def _collect(self, timeout_seconds: float) -> None:
         if not self._jobs and timeout_seconds:

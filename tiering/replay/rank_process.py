@@ -20,12 +20,14 @@ import torch
 from tiering.config import TieringConfig
 from tiering.device import CanonicalKVCacheRef, CanonicalKVCaches, CanonicalKVCacheTensor, OffloadingWorker
 from tiering.engine_config import EngineConfig
-from tiering.keys import OffloadKey
+from tiering.keys import OffloadKey, get_offload_group_idx
 from tiering.specs.tiering import TieringOffloadingSpec
 from tiering.testing.patterns import key_pattern
 from tiering.transfer_specs import CPULoadStoreSpec, GPULoadStoreSpec
 
 __all__ = ["RankCommand", "RankReport", "RankSetup", "run_rank"]
+
+Pages = npt.NDArray[np.int8]
 
 _STALE = 0xEE
 """What device blocks hold before a load, so that a copy that did not happen shows."""
@@ -73,6 +75,7 @@ class _Rank:
         self._spec = TieringOffloadingSpec(engine, setup.config)
         self._factor = self._spec.block_size_factor
         self._rank = engine.rank
+        self._groups = engine.groups
         self._tensors = [
             torch.zeros((setup.num_places * self._factor, page), dtype=torch.int8) for page in engine.tensor_page_bytes
         ]
@@ -90,16 +93,17 @@ class _Rank:
 
     def start(self, command: RankCommand) -> RankReport | None:
         """Begin a job; returns its report if it could not even begin."""
-        blocks = self._blocks(command.places)
-        device = GPULoadStoreSpec(blocks.ravel(), [blocks.size], [0])
+        device, rows = self._sides(command)
         if command.is_store:
             for key, place in zip(command.keys, command.places, strict=True):
-                self._pages(place, self._pattern(key))
-            started = self._worker.transfer_async(command.job_id, (device, command.rows))
+                for pages, expected in self._parts(key, place):
+                    pages[:] = expected
+            started = self._worker.transfer_async(command.job_id, (device, rows))
         else:
-            for tensor in self._tensors:
-                tensor.numpy()[blocks.ravel()] = np.int8(_STALE - 256)
-            started = self._worker.transfer_async(command.job_id, (command.rows, device))
+            for key, place in zip(command.keys, command.places, strict=True):
+                for pages, _ in self._parts(key, place):
+                    pages[:] = np.int8(_STALE - 256)
+            started = self._worker.transfer_async(command.job_id, (rows, device))
         if not started:
             return RankReport(command.job_id, command.is_store, False, 0, 0, 0.0)
         self._open[command.job_id] = command
@@ -113,7 +117,7 @@ class _Rank:
             wrong = 0
             if result.success and not command.is_store:
                 wrong = sum(
-                    not self._matches(place, self._pattern(key))
+                    not all(np.array_equal(pages, expected) for pages, expected in self._parts(key, place))
                     for key, place in zip(command.keys, command.places, strict=True)
                 )
             reports.append(
@@ -137,31 +141,27 @@ class _Rank:
         if self._spec.region is not None:
             self._spec.region.cleanup()
 
-    def _blocks(self, places: Sequence[int]) -> npt.NDArray[np.int64]:
-        return np.asarray(places, np.int64)[:, None] * self._factor + np.arange(self._factor)
+    def _sides(self, command: RankCommand) -> tuple[GPULoadStoreSpec, CPULoadStoreSpec]:
+        """Return both sides of a transfer, its chunks in the order of their groups."""
+        num_groups = len(self._groups)
+        groups = np.array([get_offload_group_idx(key) for key in command.keys], np.int64)
+        order = np.argsort(groups, kind="stable")
+        blocks = np.asarray(command.places, np.int64)[order, None] * self._factor + np.arange(self._factor)
+        sizes = np.bincount(groups, minlength=num_groups) * self._factor
+        device = GPULoadStoreSpec(blocks.ravel(), sizes.tolist(), [0] * num_groups)
+        return device, CPULoadStoreSpec(command.rows.block_ids[order])
 
-    def _pattern(self, key: OffloadKey) -> npt.NDArray[np.int8]:
-        """This rank's bytes of a chunk: tensor after tensor, block after block."""
-        pattern = key_pattern(key + bytes([self._rank or 0]), self._spec.layout.worker_page_bytes)
-        return pattern.view(np.int8)
-
-    def _pages(self, place: int, pattern: npt.NDArray[np.int8]) -> None:
-        for page, expected in self._parts(place, pattern):
-            page[:] = expected
-
-    def _matches(self, place: int, pattern: npt.NDArray[np.int8]) -> bool:
-        return all(np.array_equal(page, expected) for page, expected in self._parts(place, pattern))
-
-    def _parts(
-        self, place: int, pattern: npt.NDArray[np.int8]
-    ) -> list[tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]]:
-        parts = []
-        begin = 0
-        for tensor in self._tensors:
-            pages = tensor.numpy()[place * self._factor : (place + 1) * self._factor]
-            parts.append((pages, pattern[begin : begin + pages.size].reshape(pages.shape)))
-            begin += pages.size
-        return parts
+    def _parts(self, key: OffloadKey, place: int) -> list[tuple[Pages, Pages]]:
+        """Return a chunk's pages in each tensor of its group, and what they should hold on this rank."""
+        pages = [
+            self._tensors[idx].numpy()[place * self._factor : (place + 1) * self._factor]
+            for idx in self._groups[get_offload_group_idx(key)].tensor_indices
+        ]
+        pattern = key_pattern(key + bytes([self._rank or 0]), sum(page.size for page in pages)).view(np.int8)
+        ends = np.cumsum([page.size for page in pages])
+        return [
+            (page, pattern[end - page.size : end].reshape(page.shape)) for page, end in zip(pages, ends, strict=True)
+        ]
 
 
 def run_rank(connection: Connection, setup: RankSetup) -> None:

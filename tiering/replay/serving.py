@@ -19,12 +19,14 @@ def serve_trace(
     manager: TieringOffloadingManager,
     device: Device,
     requests: Sequence[TraceRequest],
+    *,
     concurrency: int,
     on_finished: Callable[[], None],
+    num_groups: int = 1,
 ) -> ReplayReport:
     """Serve all requests and report; the manager and the device stay open."""
     longest = max((len(request.hash_ids) for request in requests), default=1)
-    engine = ReplayEngine(manager, device, concurrency=concurrency, max_prompt_chunks=longest)
+    engine = ReplayEngine(manager, device, concurrency=concurrency, max_prompt_blocks=longest, num_groups=num_groups)
     began = time.perf_counter()
     engine.run(requests, on_finished)
     seconds = time.perf_counter() - began

@@ -39,9 +39,10 @@ class TraceRequest:
     output_length: int
     hash_ids: tuple[int, ...]
 
-    def offload_keys(self) -> list[OffloadKey]:
-        """Return the prompt's keys, all of KV-cache group 0."""
-        return [make_offload_key(hash_id.to_bytes(8, "big"), 0) for hash_id in self.hash_ids]
+    def offload_keys(self, num_groups: int = 1) -> list[OffloadKey]:
+        """Return the prompt's keys, block after block, each block once for every KV-cache group."""
+        hashes = [hash_id.to_bytes(8, "big") for hash_id in self.hash_ids]
+        return [make_offload_key(block_hash, group) for block_hash in hashes for group in range(num_groups)]
 
 
 def read_trace(path: Path) -> Iterator[TraceRequest]:

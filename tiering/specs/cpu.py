@@ -33,13 +33,16 @@ class CPUOffloadingSpec(OffloadingSpec):
         """Work out how many rows there are.
 
         Raises:
-            ConfigError: see `OffloadingSpec`; or the engine has no KV tensors; or the budget holds no row.
+            ConfigError: see `OffloadingSpec`; or the engine has no KV tensors, or ranks that do not divide into
+                replicas; or the budget holds no row.
         """
         super().__init__(engine, config)
+        if engine.kv_replicas < 1 or engine.world_size % engine.kv_replicas:
+            raise ConfigError(f"{engine.world_size} ranks cannot hold the same KV {engine.kv_replicas} at a time")
         if engine.kv_bytes_per_block < 1:
             raise ConfigError("the engine has no KV-cache tensors: there is nothing to offload")
         self.layout = RegionLayout.from_budget(
-            config.cpu_bytes_to_use, engine.kv_bytes_per_block * self.block_size_factor, engine.world_size
+            config.cpu_bytes_to_use, engine.kv_bytes_per_block * self.block_size_factor, engine.num_columns
         )
         self.num_blocks = self.layout.num_rows
         self.eviction_policy = config.eviction_policy
@@ -72,7 +75,13 @@ class CPUOffloadingSpec(OffloadingSpec):
         """Build this rank's handlers over private memory."""
         from tiering.device import CpuGpuOffloadingHandlers  # noqa: PLC0415  (torch, in workers only)
 
-        return CpuGpuOffloadingHandlers(kv_caches, self.block_size_factor, self.num_blocks)
+        return CpuGpuOffloadingHandlers(
+            kv_caches,
+            self.block_size_factor,
+            self.num_blocks,
+            copy_threads=self.config.copy_threads,
+            copy_cpus=self.config.copy_cpu_set,
+        )
 
     @classmethod
     def build_metric_definitions(cls, config: TieringConfig) -> Mapping[str, Any]:

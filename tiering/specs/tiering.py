@@ -87,7 +87,14 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
         with ExitStack() as undo:
             region = self._open_region(self.engine.rank)
             undo.callback(region.cleanup)
-            handlers = CpuGpuOffloadingHandlers(kv_caches, self.block_size_factor, self.num_blocks, region)
+            handlers = CpuGpuOffloadingHandlers(
+                kv_caches,
+                self.block_size_factor,
+                self.num_blocks,
+                region,
+                copy_threads=self.config.copy_threads,
+                copy_cpus=self.config.copy_cpu_set,
+            )
             undo.pop_all()
         self.region = region
         return handlers
@@ -98,8 +105,9 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
             self.layout.total_bytes,
             self.num_blocks,
             rank,
-            self.engine.world_size,
+            self.engine.num_columns,
             self.layout.worker_page_bytes,
             directory=self.config.region.directory,
             join_timeout=self.config.region.join_timeout,
+            num_replicas=self.engine.kv_replicas,
         )
