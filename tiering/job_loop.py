@@ -88,11 +88,8 @@ class BlockingThreads:
             self._threads.append(threading.Thread(target=self._serve, name=f"{self._name}-{number}", daemon=True))
             self._threads[-1].start()
         self._num_open += 1
-        try:
-            self._calls.put(partial(_call, loop, future, partial(function, *args, **kwargs)))
-            return await future
-        finally:
-            self._num_open -= 1
+        self._calls.put(partial(self._call, loop, future, partial(function, *args, **kwargs)))
+        return await future
 
     def end(self) -> None:
         """End the threads; every call must have returned."""
@@ -106,21 +103,20 @@ class BlockingThreads:
         while (call := self._calls.get()) is not None:
             call()
 
+    def _call(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], function: Callable[[], R]) -> None:
+        try:
+            settle: Callable[[], None] = partial(self._settle, future, future.set_result, function())
+        except BaseException as error:  # it is the awaiting coroutine's
+            settle = partial(self._settle, future, future.set_exception, _raisable(error))
+        try:
+            loop.call_soon_threadsafe(settle)
+        except RuntimeError:
+            logger.warning("a blocking call has returned after its tier was closed")
 
-def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], function: Callable[[], R]) -> None:
-    try:
-        settle: Callable[[], None] = partial(_settle, future, future.set_result, function())
-    except BaseException as error:  # it is the awaiting coroutine's
-        settle = partial(_settle, future, future.set_exception, _raisable(error))
-    try:
-        loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        logger.warning("a blocking call has returned after its tier was closed")
-
-
-def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
-    if not future.done():
-        settle(outcome)
+    def _settle(self, future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
+        self._num_open -= 1  # only now: a call whose await was cancelled keeps its thread until it returns
+        if not future.done():
+            settle(outcome)
 
 
 def _raisable(error: BaseException) -> BaseException:

@@ -28,9 +28,10 @@ def check_quiescent(
 ) -> None:
     """Check that a manager whose requests, loads and stores have all ended holds nothing any more.
 
-    Tiers with threads are to be waited for with `drain` before. After three empty steps: no pending work; all gauges of open things at zero; every row free or evictable, proved
-    by reserving all of them at once for fresh keys; and, if ``rows`` are given, in the rows of those of ``keys`` that
-    are READY their patterns. No tier is asked or written to. Afterwards the manager has no chunks in its rows.
+    Tiers with threads are to be waited for with `drain` before. After three empty steps: no pending work; all gauges of
+    open things at zero; every row free or evictable, proved by reserving all of them at once for fresh keys; and, if
+    ``rows`` are given, in the rows of those of ``keys`` that are READY their patterns. No tier is asked or written to.
+    Afterwards the manager has no chunks in its rows.
 
     Args:
         manager: the manager; of one that filters what is stored, the one behind the filter.
