@@ -72,5 +72,6 @@ def test_four_ranks_and_three_groups_with_unequal_pages(tmp_path: Path) -> None:
         first, second = (run_replay(*setup.arguments(40), "--ranks", 4, "--groups", 3).report for _ in range(2))
     for report in (first, second):
         assert (report["mismatches"], report["leaks"]) == (0, 0)
-    assert second["prefix_hits"] == second["accesses"]
+        assert report["prefix_hits"] % 3 == 0, "a block is loaded in all groups or in none"
+    assert second["prefix_hits"] > first["prefix_hits"]
     assert second["hits"]["disk"] > 0
