@@ -39,6 +39,10 @@ def test_roots_are_resolved(tmp_path: Path) -> None:
         {"threads": 65},
         {"recover": "maybe"},
         {"root_dirr": ["/a"]},
+        {"eviction": "random"},
+        {"admission": "third_offer"},
+        {"ttl": 0},
+        {"write_budget": 0},
     ],
 )
 def test_what_cannot_be_meant_is_refused(settings: dict[str, object]) -> None:
@@ -55,3 +59,12 @@ def test_capacity_is_required() -> None:
 def test_on_and_off_mean_the_same_with_and_without_quotes(word: str) -> None:
     assert config(**yaml.safe_load(f"o_direct: {word}")).o_direct == word
     assert config(**yaml.safe_load(f"o_direct: '{word}'")).o_direct == word
+
+
+def test_roots_are_nobody_elses() -> None:
+    assert config(root_dirs=["/a", "/b/../c"]).exclusive_resources() == ["/a", "/c"]
+
+
+def test_durations_and_sizes_are_written_with_units() -> None:
+    settings = config(ttl="2h", write_budget="500GiB", probe_interval="1m")
+    assert (settings.ttl, settings.write_budget, settings.probe_interval) == (7200.0, 500 * 2**30, 60.0)

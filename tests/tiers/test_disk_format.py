@@ -1,4 +1,4 @@
-"""``docs/disk-format.md`` and the bytes on disk say the same: they are read here by the tables of the document alone."""
+"""``docs/disk-format.md`` and the bytes on disk say the same: read here by the tables of the document alone."""
 
 from __future__ import annotations
 

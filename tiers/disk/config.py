@@ -20,8 +20,7 @@ def _yaml_switch(value: object) -> object:
 class DiskConfig(TierConfig):
     """Settings of one disk tier.
 
-    ``root_dirs`` are resolved; they must be distinct and none may lie inside another. ``threads`` is the number of
-    reads and writes in flight at a time.
+    ``root_dirs`` are resolved; they must be distinct and none may lie inside another.
     """
 
     root_dirs: tuple[Path, ...] = Field(
@@ -30,6 +29,8 @@ class DiskConfig(TierConfig):
     capacity: ByteSize = Field(
         gt=0, description="bytes of disk space to use over all roots; chunks count with header and padding"
     )
+    # While one thread computes a checksum, the others must keep the disk busy.
+    threads: int = Field(default=8, ge=1, le=64, description="reads and writes in flight at a time")
     eviction: Literal["lru", "fifo"] = Field(
         default="lru",
         description="who makes room: what was not used for longest, or (fifo) what was stored first and not used since",

@@ -32,11 +32,13 @@ class Preallocation:
     async def _grow(self, place: tuple[Root, int], slot: int) -> None:
         root, _ = place
         root.num_in_flight += 1
-        # Where it fails, the store that needs the space fails too and says so.
-        with suppress(OSError):
-            await self._queue.read([partial(root.slabs.grow, slot)])
-        root.num_in_flight -= 1
-        del self._growing[place]
+        try:
+            # Where it fails, the store that needs the space fails too and says so.
+            with suppress(OSError):
+                await self._queue.read([partial(root.slabs.grow, slot)])
+        finally:
+            root.num_in_flight -= 1
+            del self._growing[place]
 
     async def settled(self) -> None:
         """Wait until nothing grows."""

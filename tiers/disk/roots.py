@@ -61,6 +61,7 @@ class Roots:
         self._table = table
         self._queue = queue
         self._counters = counters
+        self._is_closing = False
         self.on_well: Callable[[Root], None] = lambda root: None
         self.on_back: Callable[[Root], None] = lambda root: None
         self.complaints = Complaints(context.name, context.clock)
@@ -133,6 +134,7 @@ class Roots:
 
     async def close(self) -> None:
         """Write the indices and give the directories back; reads and writes must have ended."""
+        self._is_closing = True
         for root in self._roots:
             if root.task is not None:
                 await root.task
@@ -149,7 +151,7 @@ class Roots:
     def suspect(self, root: Root) -> None:
         """Find out whether a root in which something failed still works."""
         is_due = root.health is Health.GOOD or self._context.clock() >= root.retry_at
-        if is_due and root.task is None and root.health is not Health.DEAD:
+        if is_due and root.task is None and root.health is not Health.DEAD and not self._is_closing:
             self._start(root, self._check(root))
 
     def revive(self) -> list[asyncio.Task[None]]:

@@ -6,7 +6,6 @@ import enum
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Protocol
 
 import xxhash
@@ -72,22 +71,22 @@ class SlotIO:
 
     def runs(self, transfers: Iterable[Transfer]) -> list[Run]:
         """Cut transfers of distinct slots into runs of a size that keeps several threads busy."""
-        ordered = sorted(transfers, key=self._place)
-        runs: list[list[Transfer]] = [ordered[:1]] if ordered else []
-        for before, after in pairwise(ordered):
-            if self._joins(before, after) and len(runs[-1]) < self._max_slots:
-                runs[-1].append(after)
+        num_roots = len(self._roots)
+        runs: list[list[Transfer]] = []
+        expected_slot = -1
+        for transfer in sorted(transfers, key=self._place):
+            slot = transfer.entry.slot
+            begins_slab = slot // num_roots % self._roots[slot % num_roots].slabs.slots_per_slab == 0
+            if slot == expected_slot and not begins_slab and len(runs[-1]) < self._max_slots:
+                runs[-1].append(transfer)
             else:
-                runs.append([after])
+                runs.append([transfer])
+            expected_slot = slot + num_roots
         return list(runs)
 
     def _place(self, transfer: Transfer) -> tuple[int, int]:
         slot, root = divmod(transfer.entry.slot, len(self._roots))
         return root, slot
-
-    def _joins(self, before: Transfer, after: Transfer) -> bool:
-        (root, slot), (next_root, next_slot) = self._place(before), self._place(after)
-        return root == next_root and next_slot == slot + 1 and next_slot % self._roots[root].slabs.slots_per_slab != 0
 
     def write(self, run: Run) -> list[Outcome]:
         """Write rows with their headers; where a joined write fails, each slot is tried by itself."""

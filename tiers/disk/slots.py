@@ -211,7 +211,8 @@ class SlotTable:
 
     def _move_to_end(self, key: OffloadKey) -> None:
         self._slot_of.move_to_end(key)
-        self._recency[self._slot_of[key]] = self.new_generation()
+        self._last_tick += 1
+        self._recency[self._slot_of[key]] = self._last_tick
 
     def insert(self, key: OffloadKey, slot: int, generation: int) -> bool:
         """Put a chunk, absent so far, into the index under a taken slot, as the last to go.
@@ -223,7 +224,8 @@ class SlotTable:
         self._slot_of[key] = slot
         self._key_at[slot] = key
         self._generations[slot] = generation
-        self._recency[slot] = self.new_generation()
+        self._last_tick += 1
+        self._recency[slot] = self._last_tick
         return True
 
     def discard(self, key: OffloadKey) -> None:
