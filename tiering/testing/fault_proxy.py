@@ -107,6 +107,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy")
         self._connections: set[asyncio.Task[None]] = set()
+        self._arrived = threading.Condition()
         self.requests: list[ProxiedRequest] = []
         self.url = ""
 
@@ -145,6 +146,16 @@ class FaultProxy:
     def count(self, method: str, path: str = "") -> int:
         """Return how many requests of ``method`` with ``path`` in their path have arrived."""
         return sum(request.method == method and path in request.path for request in list(self.requests))
+
+    def wait_for(self, method: str, num_requests: int, timeout_seconds: float = 30.0) -> None:
+        """Wait until so many requests of ``method`` have arrived since the start.
+
+        Raises:
+            TimeoutError: they have not in time.
+        """
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: self.count(method) >= num_requests, timeout_seconds):
+                raise TimeoutError(f"{self.count(method)} of {num_requests} {method} requests in {timeout_seconds} s")
 
     @property
     def num_connections(self) -> int:
@@ -189,7 +200,9 @@ class FaultProxy:
         """Answer one request; False if the connection is to end."""
         method, path, _ = message.start_line.split(" ", 2)
         request = ProxiedRequest(method, path, message.headers)
-        self.requests.append(request)
+        with self._arrived:
+            self.requests.append(request)
+            self._arrived.notify_all()
         fault = self._fault_for(request)
         await asyncio.sleep(fault.delay_seconds)
         if fault.reset:

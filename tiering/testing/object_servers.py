@@ -236,6 +236,7 @@ class SeaweedServer(ObjectServer):
             f"-s3.port={self.port}",
             f"-s3.port.grpc={s3_grpc}",
             "-s3.port.iceberg=0",
+            "-s3.autoCreateBucket=false",
             f"-s3.config={identities}",
             "-s3.port.lance=0",
             "-master.electionTimeout=1s",

@@ -17,15 +17,15 @@ from tiering.errors import PermanentTierError, TemporaryTierError, TierError
 __all__ = ["AccessRefusedError", "ObjectAbsentError", "ObjectDamagedError", "ObjectExistsError", "translated"]
 
 
-class ObjectAbsentError(Exception):
-    """There is no object of this name."""
+class ObjectAbsentError(PermanentTierError):
+    """There is no object of this name, or no place to put it."""
 
 
-class ObjectExistsError(Exception):
+class ObjectExistsError(PermanentTierError):
     """There is an object of this name, and it was not to be replaced."""
 
 
-class ObjectDamagedError(Exception):
+class ObjectDamagedError(PermanentTierError):
     """What lies under the name cannot be a chunk of ours; the message says why."""
 
 
@@ -90,7 +90,7 @@ def translated(doing: str, name: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ObjectAbsentError, ObjectExistsError, ObjectDamagedError, TierError):
+    except TierError:
         raise
     except Exception as error:
         meaning = _meaning_of(error, f"{doing} {name}")
@@ -106,20 +106,20 @@ def _meaning_of(error: BaseException, what: str) -> Exception | None:
         if answer is not None:
             return _of_answer(answer, what)
     if isinstance(error, FileNotFoundError) or type(error).__name__ == "NotFoundError":
-        return ObjectAbsentError(what)
+        return ObjectAbsentError(f"{what}: not found")
     if isinstance(error, FileExistsError) or type(error).__name__ in {"AlreadyExistsError", "PreconditionError"}:
-        return ObjectExistsError(what)
+        return ObjectExistsError(f"{what}: there is one already")
     family = type(error).__name__
     if isinstance(error, TimeoutError):
         return TemporaryTierError(f"{what}: no answer in time")
-    if isinstance(error, PermissionError) or family in {"PermissionDeniedError", "UnauthenticatedError"}:
+    if family in {"NoCredentialsError", "CredentialRetrievalError", "UnauthenticatedError"}:
+        return AccessRefusedError(f"{what}: no credentials found ({family})")
+    if isinstance(error, PermissionError) or family == "PermissionDeniedError":
         return AccessRefusedError(f"{what}: {family}")
     if isinstance(error, OSError):
         kind = PermanentTierError if error.errno in _PERMANENT_ERRNOS else TemporaryTierError
         return kind(f"{what}: {family}, {errno.errorcode.get(error.errno or 0, 'no errno')}")
     if type(error).__module__.startswith(_NETWORK_FAMILIES):
-        if "NoCredentials" in family or "CredentialRetrieval" in family or "credentials" in str(error).lower():
-            return AccessRefusedError(f"{what}: no credentials found ({family})")
         kind = PermanentTierError if any(word in family for word in _NOT_TO_BE_MENDED) else TemporaryTierError
         return kind(f"{what}: {family}")
     return None
@@ -143,6 +143,8 @@ def _answer_of(error: BaseException) -> _Answer | None:
         if status_found or code_found:
             status = int(status_found[1]) if status_found else 0
             return _Answer(code_found[1] if code_found else str(status), status)
+    if type(error).__module__.startswith("aiohttp") and type(error).__name__ != "ClientResponseError":
+        return None  # broken connections carry a status, too, though no server has sent it
     for attribute in ("status", "status_code", "code"):
         value = getattr(error, attribute, None)
         if isinstance(value, int) and 300 <= value < 600:
@@ -153,9 +155,9 @@ def _answer_of(error: BaseException) -> _Answer | None:
 def _of_answer(answer: _Answer, what: str) -> Exception:
     text = f"{what}: answered {answer.code}" + (f" ({answer.status})" if str(answer.status) != answer.code else "")
     if answer.code in _ABSENT:
-        return ObjectAbsentError(what)
+        return ObjectAbsentError(f"{what}: not found")
     if answer.code in _EXISTS:
-        return ObjectExistsError(what)
+        return ObjectExistsError(f"{what}: there is one already")
     if answer.code in _MAY_PASS:
         return TemporaryTierError(text)
     if answer.code in _REFUSED:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from tiering.errors import PermanentTierError
 from tiering.tier import RunBlocking
 from tiers.s3.aws_session import new_aws_session
+from tiers.s3.clients.native_calls import NativeCalls
 from tiers.s3.clients.object_client import ObjectClient
 from tiers.s3.config import S3Config
 from tiers.s3.errors import ObjectAbsentError, translated
@@ -21,6 +26,12 @@ from tiers.s3.landing import Landing
 __all__ = ["ObstoreClient"]
 
 _LISTED_AT_A_TIME = 1000
+
+
+@cache
+def _process_of_threads() -> int:
+    """Return the process that has the library's threads: the one that asks first. Its children inherit the answer."""
+    return os.getpid()
 
 
 class ObstoreClient(ObjectClient):
@@ -35,14 +46,20 @@ class ObstoreClient(ObjectClient):
     def __init__(self, store: Any, run_blocking: RunBlocking) -> None:
         self._store = store
         self._run_blocking = run_blocking
+        self._calls = NativeCalls()
 
     @classmethod
     async def open(cls, config: S3Config, run_blocking: RunBlocking) -> ObstoreClient:
         """Make a client; no request is sent.
 
         Raises:
-            TierError: the settings cannot be used.
+            TierError: the settings cannot be used, or this process was forked from one that has used the library.
         """
+        if os.getpid() != _process_of_threads():
+            raise PermanentTierError(
+                "obstore does not work in a process forked from one that has used it; allowed: to spawn processes, to "
+                "fork before the first use, or client: s3fs"
+            )
         with translated("open", config.bucket):
             store = {"s3": _s3_store, "gcs": _gcs_store, "azure": _azure_store}[config.provider](config)
         return cls(store, run_blocking)
@@ -53,9 +70,9 @@ class ObstoreClient(ObjectClient):
     async def get(self, name: str, landing: Landing, deadline: float) -> None:
         with translated("GET", name):
             async with asyncio.timeout_at(deadline):
-                result = await obstore.get_async(self._store, name)
+                result = await self._calls.run(obstore.get_async(self._store, name))
                 landing.begin(result.meta["size"])
-                body = await result.bytes_async()
+                body = await self._calls.run(result.bytes_async())
             await self._run_blocking(landing.take, memoryview(body))
             landing.end()
 
@@ -65,24 +82,24 @@ class ObstoreClient(ObjectClient):
     async def put(self, name: str, body: Any, deadline: float, *, only_if_absent: bool) -> None:
         mode = "create" if only_if_absent else "overwrite"
         with translated("PUT", name):
-            await obstore.put_async(self._store, name, body, mode=mode, use_multipart=False)  # type: ignore[arg-type]
+            call = obstore.put_async(self._store, name, body, mode=mode, use_multipart=False)  # type: ignore[arg-type]
+            await self._calls.run(call)
 
     async def head(self, name: str) -> int:
         with translated("HEAD", name):
-            return int((await obstore.head_async(self._store, name))["size"])
+            return int((await self._calls.run(obstore.head_async(self._store, name)))["size"])
 
     async def delete(self, name: str) -> None:
-        try:
-            with translated("DELETE", name):
-                await obstore.delete_async(self._store, name)
-        except ObjectAbsentError:
-            pass
+        with suppress(ObjectAbsentError), translated("DELETE", name):
+            await self._calls.run(obstore.delete_async(self._store, name))
 
     async def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
         with translated("list", directory):
-            async for page in obstore.list(self._store, directory, chunk_size=_LISTED_AT_A_TIME):
-                for entry in page:
-                    yield entry["path"], int(entry["size"])
+            pages = obstore.list(self._store, directory, chunk_size=_LISTED_AT_A_TIME)
+            with suppress(StopAsyncIteration):
+                while True:
+                    for entry in await self._calls.run(anext(pages)):
+                        yield entry["path"], int(entry["size"])
 
     async def close(self) -> None:
         del self._store  # the library closes its connections with the last reference

@@ -13,7 +13,7 @@ import s3fs
 from tiers.s3.aws_session import new_aws_session
 from tiers.s3.clients.object_client import ObjectClient
 from tiers.s3.config import S3Config
-from tiers.s3.errors import ObjectAbsentError, translated
+from tiers.s3.errors import translated
 from tiers.s3.landing import Landing
 
 __all__ = ["S3fsClient"]
@@ -106,12 +106,7 @@ class S3fsClient(ObjectClient):
         await self._fs._s3creator.__aexit__(None, None, None)
 
     async def _call(self, method: str, **arguments: Any) -> Any:
-        try:
-            return await self._fs._call_s3(method, Bucket=self._bucket, **arguments)
-        except FileNotFoundError as error:
-            if error.__cause__ is None:
-                raise ObjectAbsentError(arguments.get("Key", "")) from None
-            raise
+        return await self._fs._call_s3(method, Bucket=self._bucket, **arguments)
 
 
 class _ViewsOf(io.BytesIO):
