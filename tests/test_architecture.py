@@ -84,6 +84,7 @@ RULES: tuple[OnlyIn | Never, ...] = (
         (
             "tiering.jobs",
             "tiering.job_loop",
+            "tiering.isolation",
             "tiering.device",
             "tiering.region.populate",
             "tiering.replay",
@@ -92,7 +93,7 @@ RULES: tuple[OnlyIn | Never, ...] = (
             "benchmarks",
             "plugins",
         ),
-        "jobs.py and its threads in job_loop.py are the only thread boundary",
+        "jobs.py and its threads in job_loop.py are the only thread boundary; isolation/ runs on them",
     ),
     OnlyIn(("fsspec", "s3fs", "obstore"), ("tiers.s3", "benchmarks"), "an extra of the object tier"),
     OnlyIn(("aiofiles",), ("tiers.disk", "benchmarks"), "the disk tier's way to files"),

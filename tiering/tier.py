@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -87,6 +87,9 @@ class TierConfig(BaseModel):
         default=None, min_length=1, description="how metrics, events and requests call it; default: its type"
     )
     threads: int = Field(default=4, ge=1, le=64, description="threads for the tier's blocking calls")
+    isolation: Literal["thread", "process"] = Field(
+        default="thread", description="whether it runs on a thread of the engine or in a process of its own"
+    )
     limits: LimitsConfig = Field(default=LimitsConfig(), description="deadlines, and how much may be under way")
     breaker: BreakerConfig = Field(default=BreakerConfig(), description="when a failing tier is left alone")
 
