@@ -128,6 +128,9 @@ class AttachedTier:
         try:
             for result in self._tier.get_finished_jobs():
                 self._take_up(result, finished)
+            if num_corrupt := self._tier.take_corrupt():
+                self.stats.corrupt += num_corrupt
+                self.breaker.corrupt(num_corrupt)
         except Exception as error:  # the tier is not ours; what it reported before counts
             self._fault("get_finished_jobs", error)
         if self._loads or self._stores:

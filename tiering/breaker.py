@@ -13,6 +13,8 @@ __all__ = ["Breaker", "BreakerState"]
 
 logger = logging.getLogger(__name__)
 
+_SECONDS_PER_HOUR = 3600.0
+
 
 class BreakerState(Enum):
     """What a tier may be asked to do."""
@@ -47,6 +49,8 @@ class Breaker:
         self._open_seconds = config.open_for
         self._opened_at = 0.0
         self._is_trying = False
+        self._num_corrupt = 0
+        self._corrupt_since = 0.0
 
     def allows(self) -> bool:
         """Whether the tier may be given work now. Cheap while the breaker is closed."""
@@ -80,6 +84,17 @@ class Breaker:
             enough = max(self._config.min_failures, self._config.failure_ratio * len(self._failures))
             if sum(self._failures) >= enough:
                 self._open()
+
+    def corrupt(self, num_chunks: int) -> None:
+        """Chunks came back with wrong bytes and were dropped. Too many of them within an hour quarantine the tier."""
+        now = self._clock()
+        if now >= self._corrupt_since + _SECONDS_PER_HOUR:
+            self._num_corrupt, self._corrupt_since = 0, now
+        self._num_corrupt += num_chunks
+        if self._num_corrupt >= self._config.max_corrupt:
+            self._num_corrupt = 0
+            self._open_seconds = self._config.quarantine_for
+            self._open()
 
     def _open(self) -> None:
         self.num_opened += 1

@@ -66,6 +66,8 @@ class JobLoop:
                 self._loop.run_forever()
             except BaseException:  # a task that raises SystemExit ends run_forever, but must not end the tier
                 logger.exception("%s: a task tried to end the loop; the loop goes on", self._name)
+        # Libraries (aiofiles) put calls on the loop's own threads; none of them is running any more.
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
 

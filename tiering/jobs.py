@@ -70,13 +70,23 @@ class TierWorker(SecondaryTierManager):
         self._owner_pid = os.getpid()
         self._inbox: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._wake_posted = False
-        self._outbox: deque[JobResult | _Evicted | _Answers] = deque()
+        self._outbox: deque[JobResult | _Answers | _Evicted | _Stored | _Corrupt] = deque()
         self._stores: dict[int, TransferJob] = {}
         self._questions = Questions()
         self._events = EventLog("STORAGE", name) if enable_events else None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._num_corrupt = 0
         self._has_ended = False
-        context = TierContext(name, row_bytes, namespace, time.monotonic, self._threads.run, self._report_evicted)
+        context = TierContext(
+            name,
+            row_bytes,
+            namespace,
+            time.monotonic,
+            self._threads.run,
+            report_evicted=lambda keys: self._outbox.append(_Evicted(tuple(keys))),
+            report_stored=lambda keys: self._outbox.append(_Stored(tuple(keys))),
+            report_corrupt=lambda keys: self._outbox.append(_Corrupt(len(keys))),
+        )
         loop.attach()
         try:
             self._tier = make_tier(context)
@@ -113,10 +123,17 @@ class TierWorker(SecondaryTierManager):
                     results.append(result)
                 case _Answers(batch, found):
                     self._questions.settle_batch(batch, found)
-                case _Evicted(keys):
-                    if self._events is not None:
-                        self._events.removed(keys)
+                case _Corrupt(num_chunks):
+                    self._num_corrupt += num_chunks
+                case _Evicted(keys) if self._events is not None:
+                    self._events.removed(keys)
+                case _Stored(keys) if self._events is not None:
+                    self._events.stored(keys)
         return results
+
+    def take_corrupt(self) -> int:
+        num_chunks, self._num_corrupt = self._num_corrupt, 0
+        return num_chunks
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         if self._touch is not None:
@@ -178,9 +195,6 @@ class TierWorker(SecondaryTierManager):
             self._wake_posted = True
             self._loop.post(self._run_inbox)
 
-    def _report_evicted(self, keys: Sequence[OffloadKey]) -> None:
-        self._outbox.append(_Evicted(tuple(keys)))
-
     def _run_inbox(self) -> None:
         self._wake_posted = False  # before the queue is emptied, so that no post can fall between the two
         while self._inbox:
@@ -230,6 +244,14 @@ _Move = Callable[[Sequence[OffloadKey], Sequence[memoryview]], Awaitable[list[bo
 
 class _Evicted(NamedTuple):
     keys: tuple[OffloadKey, ...]
+
+
+class _Stored(NamedTuple):
+    keys: tuple[OffloadKey, ...]
+
+
+class _Corrupt(NamedTuple):
+    num_chunks: int
 
 
 class _Answers(NamedTuple):

@@ -101,5 +101,9 @@ class SecondaryTierManager(ABC):
         """Return what the tier has stored and removed since the last call."""
         return ()
 
+    def take_corrupt(self) -> int:
+        """Return how many chunks were dropped since the last call because their bytes did not verify."""
+        return 0
+
     def shutdown(self) -> None:
         """End all jobs, then close. May wait; called once, after the last other call."""

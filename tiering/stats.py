@@ -20,6 +20,7 @@ class TierStats:
         lookup_failures: keys taken as absent because the tier raised.
         lookup_timeouts, load_timeouts, store_timeouts: chunks that the tier was too late for.
         stores_shed: chunks not handed over, because too many were on their way or the breaker was not closed.
+        corrupt: chunks that the tier dropped because their bytes did not verify.
         faults: calls of the tier that broke its contract or raised.
         store_seconds, load_seconds: time during which at least one store, or load, was under way.
         jobs_in_flight: jobs whose result has not come in yet.
@@ -38,6 +39,7 @@ class TierStats:
     load_timeouts: int = 0
     store_timeouts: int = 0
     stores_shed: int = 0
+    corrupt: int = 0
     faults: int = 0
     jobs_in_flight: int = 0
 

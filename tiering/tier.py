@@ -72,6 +72,8 @@ class BreakerConfig(BaseModel):
     failure_ratio: float = Field(default=0.5, gt=0, le=1, description="their share among them before it opens")
     open_for: Duration = Field(default=5.0, description="how long it stays open before a first try")
     max_open_for: Duration = Field(default=60.0, description="the most it stays open, after several failed tries")
+    max_corrupt: int = Field(default=100, ge=1, description="corrupt chunks within an hour before it is quarantined")
+    quarantine_for: Duration = Field(default=600.0, description="how long it then stays open before a first try")
 
 
 class TierConfig(BaseModel):
@@ -113,8 +115,11 @@ class TierContext:
         clock: monotonic seconds.
         run_blocking: ``await run_blocking(function, *args)`` runs a blocking call on threads that the core knows
             about. It is not cancelled: a call that writes into a row has ended when the await ends.
-        report_evicted: to be called, from any thread, with the keys of chunks that the tier no longer has for
-            reasons of its own (eviction, expiry, corruption), after they are gone.
+        report_evicted: to be called, from any thread, with the keys of chunks that the tier no longer has (evicted,
+            expired, corrupt, deleted), after they are gone.
+        report_stored: likewise, with the keys of chunks that are there again without a store (a disk has come back).
+        report_corrupt: likewise, with the keys of chunks that were dropped because their bytes did not verify. Many of
+            them quarantine the tier.
     """
 
     name: str
@@ -123,6 +128,8 @@ class TierContext:
     clock: Callable[[], float]
     run_blocking: RunBlocking
     report_evicted: Callable[[Sequence[OffloadKey]], None]
+    report_stored: Callable[[Sequence[OffloadKey]], None] = lambda keys: None
+    report_corrupt: Callable[[Sequence[OffloadKey]], None] = lambda keys: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def test_tiers_are_validated_by_their_own_models() -> None:
     config = parse_config({"cpu_bytes_to_use": 1, "secondary_tiers": [box("/a", capacity="1KiB")]}, environ={})
     (tier,) = config.secondary_tier_configs
     assert type(tier) is resolve_tier("box").config_type
-    assert tier.model_dump(mode="json", exclude={"limits", "breaker"}) == {
+    assert tier.model_dump(mode="json", exclude={"isolation", "limits", "breaker"}) == {
         "type": "box",
         "name": "box",
         "root_dirs": ["/a"],

@@ -211,6 +211,43 @@ def test_a_breaker_counts_the_last_jobs_only() -> None:
     assert breaker.state is BreakerState.OPEN
 
 
+def test_a_tier_with_many_corrupt_chunks_is_quarantined() -> None:
+    now = 0.0
+    contexts: list[TierContext] = []
+
+    def make_tier(context: TierContext) -> MemoryTier:
+        contexts.append(context)
+        return MemoryTier(MemoryTierConfig(), context)
+
+    rows = PlainRows(4, ROW_BYTES)
+    with worker_of(rows, make_tier) as worker:
+        worker.breaker = BreakerConfig(max_corrupt=3, quarantine_for=600.0)
+        primary = CPUPrimaryTierOffloadingManager(4, mmap_region=rows)
+        manager = TieringOffloadingManager(primary, [worker], row_bytes=ROW_BYTES, clock=lambda: now)
+        contexts[0].report_corrupt(keys(1, 2))
+        manager.on_schedule_end()
+        now = 3600.0
+        contexts[0].report_corrupt(keys(3, 4))
+        manager.on_schedule_end()
+        assert manager.get_stats()["tiers"]["memory"]["breaker"] == "closed", "not within one hour"
+        contexts[0].report_corrupt(keys(5))
+        manager.on_schedule_end()
+        stats = manager.get_stats()["tiers"]["memory"]
+        assert (stats["breaker"], stats["corrupt"]) == ("open", 5)
+        now = 3600.0 + 599.0
+        assert manager.prepare_store([key(1)], R1)
+        manager.complete_store([key(1)])
+        assert manager.get_stats()["tiers"]["memory"]["stores_shed"] == 1
+        now = 3600.0 + 600.0
+        assert manager.prepare_store([key(2)], R1)
+        manager.complete_store([key(2)])
+        drain(manager)
+        assert manager.get_stats()["tiers"]["memory"]["breaker"] == "closed"
+        manager.on_request_finished(R1)
+        drain(manager)
+        check_quiescent(manager, 4)
+
+
 class BlockingTier(MemoryTier):
     """Blocks its event loop, which no tier may do."""
 
