@@ -26,20 +26,20 @@ logger = logging.getLogger(__name__)
 
 
 class FinishedJobs(NamedTuple):
-    """What a poll has found; loads with one flag per key.
+    """What a poll has found.
 
     Attributes:
-        stores: their rows are no longer touched.
-        loads: likewise.
-        late_loads: loads that were reported as `overdue_loads` before; likewise.
+        stores: jobs whose rows are no longer touched.
+        loads: likewise, with one flag per key; those that were reported as overdue before, too.
         overdue_loads: loads whose deadline has passed: nobody waits for their keys any more, but their rows are still
             in use.
+        slow_loads: loads that take longer than nearly all before them, where that is asked for.
     """
 
     stores: list[TransferJob]
     loads: list[tuple[TransferJob, Sequence[bool]]]
-    late_loads: list[tuple[TransferJob, Sequence[bool]]]
     overdue_loads: list[TransferJob]
+    slow_loads: list[TransferJob]
 
 
 class AttachedTier:
@@ -72,6 +72,7 @@ class AttachedTier:
         self._loads = OpenJobs(tier.limits.load_timeout, clock)
         # Keys of late loads: while one of them is still under way, another try would only be late as well.
         self._late_keys: set[OffloadKey] = set()
+        self._hedge_quantile = tier.limits.hedge_quantile
         self._lookup_timeout = tier.limits.lookup_timeout
         self._unanswered: dict[OffloadKey, float] = {}
         self._lookups_failed = False
@@ -218,7 +219,7 @@ class AttachedTier:
             succeeded = self._check(load.job, result, is_store=False, was_late=load.was_late)
             if load.was_late:
                 self._late_keys.difference_update(load.job.keys)
-            (finished.late_loads if load.was_late else finished.loads).append((load.job, succeeded))
+            finished.loads.append((load.job, succeeded))
         else:
             self._fault("get_finished_jobs", ValueError(f"a result for job {result.job_id}, which is not open"))
 
@@ -242,6 +243,8 @@ class AttachedTier:
             self.stats.load_timeouts += len(job.keys)
             self._late_keys.update(job.keys)
             finished.overdue_loads.append(job)
+        if self._hedge_quantile is not None:
+            finished.slow_loads.extend(self._loads.take_slow(self._now, self._hedge_quantile))
         for job in late_stores:
             self.stats.store_timeouts += len(job.keys)
         for job in late_loads + late_stores:

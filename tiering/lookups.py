@@ -122,17 +122,40 @@ class Lookups:
         request = self._requests.get(req_context.req_id)
         return request.sources.get(key) if request is not None else None
 
-    def promoted(self, job: TransferJob, succeeded: Sequence[bool], rows: Sequence[int]) -> None:
+    def promoted(
+        self, tier: AttachedTier, job: TransferJob, succeeded: Sequence[bool], rows: Sequence[int] = ()
+    ) -> None:
         """Hold the rows that have come in for a request that waits; go past the tier that failed to deliver."""
         request = self._requests.get(job.req_id)
         if request is None:
             return
         for key, done in zip(job.keys, succeeded, strict=True):
-            if not done and key in request.next_tier:
+            if not done and self._is_from(tier, key, request):
                 request.next_tier[key] += 1
                 request.sources.pop(key, None)
         if request.waited:
             self._hold(job.req_id, request, rows)
+
+    def hedge(self, tier: AttachedTier, job: TransferJob) -> None:
+        """Begin the chunks of a slow load again, from the next tier that is known to have them."""
+        request = self._requests.get(job.req_id)
+        if request is None:
+            return
+        for key, row in zip(job.keys, job.rows, strict=True):
+            if not self._is_from(tier, key, request):
+                continue
+            for number in range(request.next_tier[key] + 1, len(self._tiers)):
+                other = self._tiers[number]
+                if request.load_tiers is not None and not other.matches(request.load_tiers):
+                    continue
+                if other.lookup(key, ReqContext(job.req_id)) and self._promotion.hedge(key, row, other, job.req_id):
+                    request.next_tier[key] = number
+                    request.sources[key] = other.name
+                    break
+
+    def _is_from(self, tier: AttachedTier, key: OffloadKey, request: _Request) -> bool:
+        number = request.next_tier.get(key, len(self._tiers))
+        return number < len(self._tiers) and self._tiers[number] is tier
 
     def stored(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
         """The request stores these chunks itself: what the tiers said of them no longer holds."""

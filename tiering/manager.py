@@ -128,8 +128,8 @@ class TieringOffloadingManager(OffloadingManager):
 
     def on_schedule_end(self) -> None:
         self._poll()
-        for refused in self._promotion.submit_queued():
-            self._lookups.promoted(refused, [False] * len(refused.keys), ())
+        for tier, refused in self._promotion.submit_queued():
+            self._lookups.promoted(tier, refused, [False] * len(refused.keys))
         for tier in self._tiers:
             tier.on_schedule_end()
         self._lookups.end_step()
@@ -188,12 +188,12 @@ class TieringOffloadingManager(OffloadingManager):
             for job in finished.stores:
                 self._cascade.finish(job)
             for job, succeeded in finished.loads:
-                self._lookups.promoted(job, succeeded, self._promotion.finish(job, succeeded))
+                self._lookups.promoted(tier, job, succeeded, self._promotion.finish(job, succeeded))
             for job in finished.overdue_loads:
                 self._promotion.expire(job)
-                self._lookups.promoted(job, [False] * len(job.keys), ())
-            for job, succeeded in finished.late_loads:
-                self._promotion.finish(job, succeeded)
+                self._lookups.promoted(tier, job, [False] * len(job.keys))
+            for job in finished.slow_loads:
+                self._lookups.hedge(tier, job)
 
     def _touch_tiers(self, keys: Sequence[OffloadKey]) -> None:
         if keys:

@@ -117,6 +117,12 @@ class Rows:
                 self.policy.remove(row, key)
                 self._take_key(row)
 
+    def give_key(self, row: int, key: OffloadKey) -> None:
+        """Take back an `orphan`: ``row``, still being written, is the row of ``key`` (which has none) again."""
+        self._key_of[row] = key
+        self.index[key] = row
+        self.policy.insert([row], [key])
+
     def pin(self, rows: Iterable[int]) -> None:
         """Count one more reader on each row; all of them are readable."""
         ref_cnt = self.table.ref_cnt

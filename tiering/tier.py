@@ -57,6 +57,12 @@ class LimitsConfig(BaseModel):
     lookup_timeout: Duration = Field(default=1.0, description="a key not answered for so long counts as absent")
     load_timeout: Duration = Field(default=10.0, description="a chunk not loaded in this time counts as absent")
     store_timeout: Duration = Field(default=60.0, description="a store not ended in this time counts as failed")
+    hedge_quantile: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="a load slower than this quantile of the tier's last ones is begun from the next tier too",
+    )
     store_share: float = Field(
         default=0.5, gt=0, le=1, description="share of the CPU rows that stores to this tier may pin; more are shed"
     )

@@ -46,6 +46,10 @@ def test_tc_16_pending_has_a_deadline(late_success: bool) -> None:
     rig.tier.finish(job, late_success)
     rig.step()
     assert rig.tier_stats("disk")["load_timeouts"] == 1
+    if late_success:
+        rig.finish(R1)
+        assert rig.statuses(R1, key(1)) == [READY], "late, but right"
+        assert rig.load(R1, key(1)) == list(job.rows)
     rig.end_jobs()
     for request in (R1, R2, R3):
         rig.finish(request)
@@ -68,6 +72,83 @@ def test_a_late_load_falls_through_to_the_next_tier() -> None:
     slow.finish()
     rig.finish(R1)
     rig.step()
+    rig.check()
+
+
+def hedged(num_rows: int = 4) -> Rig:
+    """A rig with a slow load under way from `slow`, begun again from `fast`."""
+    limits = LimitsConfig(hedge_quantile=0.9, load_timeout=100.0)
+    rig = Rig(num_rows, "slow", "fast", limits=limits)
+    slow, fast = rig.tiers
+    for number in range(100, 120):
+        slow.objects = {key(number)}
+        assert rig.wait(R3, keys(number)).num_ready == 1
+        rig.finish(R3)
+        rig.step()
+    slow.objects = fast.objects = {key(1)}
+    assert rig.statuses(R1, key(1)) == [PENDING]
+    rig.step()
+    assert len(slow.jobs) == 1
+    rig.now += 1.0
+    assert rig.statuses(R1, key(1)) == [PENDING]
+    rig.step()
+    return rig
+
+
+@pytest.mark.parametrize("first", ["slow", "fast"])
+def test_a_slow_load_is_hedged_and_the_first_to_end_counts(first: str) -> None:
+    rig = hedged()
+    by_name = dict(zip(("slow", "fast"), rig.tiers, strict=True))
+    assert [len(tier.jobs) for tier in rig.tiers] == [1, 1]
+    winner, other = by_name.pop(first), by_name.popitem()[1]
+    (row,) = winner.jobs[0].rows
+    winner.finish()
+    assert rig.statuses(R1, key(1)) == [READY]
+    assert rig.load(R1, key(1)) == [row]
+    assert rig.primary.rows.num_busy() == 1, "the other one may still write into its row"
+    other.finish()
+    rig.step(2)
+    assert rig.primary.rows.num_busy() == 0
+    assert rig.statuses(R2, key(1)) == [READY]
+    assert rig.load(R2, key(1)) == [row]
+    for request in (R1, R2):
+        rig.finish(request)
+    rig.check()
+
+
+def test_a_hedge_that_fails_leaves_the_first_load_in_the_race() -> None:
+    rig = hedged()
+    slow, fast = rig.tiers
+    fast.finish(succeeded=False)
+    assert rig.statuses(R1, key(1)) == [PENDING]
+    rig.step()
+    slow.finish()
+    assert rig.statuses(R1, key(1)) == [READY]
+    rig.load(R1, key(1))
+    rig.finish(R1)
+    rig.check()
+
+
+def test_without_a_second_row_there_is_no_hedge() -> None:
+    rig = hedged(num_rows=1)
+    slow, fast = rig.tiers
+    assert (len(slow.jobs), len(fast.jobs)) == (1, 0)
+    slow.finish()
+    assert rig.statuses(R1, key(1)) == [READY]
+    rig.load(R1, key(1))
+    rig.finish(R1)
+    rig.check()
+
+
+def test_what_is_late_across_a_reset_comes_back_as_nothing() -> None:
+    rig = hedged()
+    rig.manager.reset_cache()
+    for tier in rig.tiers:
+        tier.finish()
+    rig.step(2)
+    assert not rig.primary.rows.index
+    assert rig.primary.rows.num_free == 4
+    rig.finish(R1)
     rig.check()
 
 
