@@ -27,7 +27,7 @@ class MemoryTier(Tier):
     """Keeps copies of rows in a dict, the least recently used first to go.
 
     The chunks of one call become the most recent ones, the first of the call most of all, so that the head of a
-    prefix outlives its tail.
+    prefix outlives its tail. An object of the wrong length is dropped when somebody wants to load it.
 
     Attributes:
         objects: what is kept; tests look at it, and spoil it, behind the tier's back.
@@ -63,12 +63,15 @@ class MemoryTier(Tier):
         return [key in self.objects for key in keys]
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
-        loaded = []
+        loaded, damaged = [], []
         for key, row in zip(keys, rows, strict=True):
             stored = self.objects.get(key)
-            if stored and len(stored) == len(row):
+            if stored is not None and len(stored) != len(row):
+                damaged.append(key)
+            elif stored:
                 np.frombuffer(row, np.uint8)[:] = np.frombuffer(stored, np.uint8)
             loaded.append(stored is not None and len(stored) == len(row))
+        await self.delete(damaged)
         self._refresh([key for key, done in zip(reversed(keys), reversed(loaded), strict=True) if done])
         return loaded
 

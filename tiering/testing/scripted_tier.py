@@ -129,16 +129,14 @@ class ScriptedTier(SecondaryTierManager):
         self.jobs.append(job)
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
-        """Yield the results; an error set for this method comes after the first of them."""
+        """Yield the results; an error set for this method comes after the first, the others in the next poll."""
         if self.finishes_itself:
             self.finish_all()
-        results, self._results = self._results, []
-        for number, result in enumerate(results):
-            yield result
-            if number == 0:
-                self._raise("get_finished_jobs")
-        if not results:
-            self._raise("get_finished_jobs")
+        if self._results:
+            yield self._results.pop(0)
+        self._raise("get_finished_jobs")
+        while self._results:
+            yield self._results.pop(0)
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
         self._note(Call("touch", tuple(keys)))
