@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks.comparison import Comparison, Scale, WrongResultError
 from tiering.errors import TieringError
 
-_NAMES = ("manager", "region", "device", "device_path", "disk")
+_NAMES = ("manager", "region", "device", "device_path", "disk", "object_store", "isolation")
 
 
 def run(

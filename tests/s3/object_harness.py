@@ -8,6 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -27,8 +28,7 @@ from tiers.s3.tier import ObjectTier
 
 ROW_BYTES = 8192
 BUCKET = "kv-cache"
-PAIRS = ("s3fs-seaweedfs", "s3fs-moto", "obstore-seaweedfs", "obstore-moto")
-EVERYWHERE = (*PAIRS, "file", "memory")
+EVERYWHERE = ("s3fs-seaweedfs", "obstore-moto", "file", "memory")
 
 QUICK_RETRIES = {"attempts": 4, "first_delay": "1ms", "max_delay": "4ms"}
 
@@ -159,6 +159,12 @@ class Place:
         else:
             back_door(self.server).put_object(Bucket=BUCKET, Key=f"{self.directory}/{name}", Body=data)
 
+    def remove(self, name: str) -> None:
+        if self.server is None:
+            self._file_system().rm_file(f"{self.directory}/{name}")
+        else:
+            back_door(self.server).delete_object(Bucket=BUCKET, Key=f"{self.directory}/{name}")
+
     def _file_system(self) -> Any:
         return fsspec.filesystem(self.settings["url"].partition("://")[0])
 
@@ -185,22 +191,25 @@ class Servers:
         self._numbers = count(1)
 
     def place(self, what: str, directories: pytest.TempPathFactory) -> Place:
-        number = next(self._numbers)
+        """Return a place that nobody has used."""
+        return self.place_of(what, directories.mktemp("objects"), f"place-{next(self._numbers)}")
+
+    def place_of(self, what: str, directory: Path, name: str) -> Place:
+        """Return the place in ``directory`` or, where there are none, the one called ``name``."""
         if what == "file":
-            directory = str(directories.mktemp("objects"))
-            return Place({"type": "fsspec", "url": f"file://{directory}"}, None, directory)
+            return Place({"type": "fsspec", "url": f"file://{directory}"}, None, str(directory))
         if what == "memory":
-            return Place({"type": "fsspec", "url": f"memory://place-{number}"}, None, f"/place-{number}")
+            return Place({"type": "fsspec", "url": f"memory://{name}"}, None, f"/{name}")
         client, _, kind = what.partition("-")
         server = self.server(kind)
-        prefix = f"place-{number}"
-        return Place(settings_for(server, client=client, prefix=prefix), server, prefix)
+        return Place(settings_for(server, client=client, prefix=name), server, name)
 
     def server(self, kind: str) -> ObjectServer:
         if kind not in self._running:
             server = new_server(kind)
             self._stack.enter_context(server)
             server.make_bucket(BUCKET)
+            back_door(server).list_buckets()  # its connection is there before anybody counts descriptors
             self._running[kind] = server
         return self._running[kind]
 

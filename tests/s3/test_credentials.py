@@ -12,7 +12,7 @@ from object_harness import Clock, Place, keys_of, load, store
 
 from tiering.config_file import load_config
 from tiering.errors import PermanentTierError
-from tiering.testing.fault_proxy import Fault, FaultProxy, ProxiedRequest
+from tiering.testing.fault_proxy import FaultProxy, HttpFault, ProxiedRequest
 from tiers.s3.config import S3Config
 from tiers.s3.tier import ObjectTier
 
@@ -42,11 +42,11 @@ class CredentialsFile:
         return place.through(proxy).tier(credentials_file=self.path, clock=clock, **fixed)
 
 
-def carries(token: str) -> Fault:
+def carries(token: str) -> HttpFault:
     def matches(request: ProxiedRequest) -> bool:
         return request.headers.get("x-amz-security-token") == token
 
-    return Fault(matches=matches, status=400, code="ExpiredToken")
+    return HttpFault(matches=matches, status=400, code="ExpiredToken")
 
 
 @BOTH_CLIENTS
@@ -131,11 +131,11 @@ def test_secrets_are_never_shown(
         await tier.open()
         seen.append(tier.describe())
         for fault in (
-            Fault(status=403, code="AccessDenied</Code><Hint>tell-nobody-1</Hint><Code>"),
-            Fault(status=400, code="ExpiredToken"),
-            Fault(status=503),
-            Fault(reset=True),
-            Fault("GET", replace_body=echo),
+            HttpFault(status=403, code="AccessDenied</Code><Hint>tell-nobody-1</Hint><Code>"),
+            HttpFault(status=400, code="ExpiredToken"),
+            HttpFault(status=503),
+            HttpFault(reset=True),
+            HttpFault("GET", replace_body=echo),
         ):
             with proxy.during(fault):
                 for call in (load(tier, 1), store(tier, 2), tier.lookup(keys_of(3))):

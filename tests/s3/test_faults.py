@@ -9,7 +9,7 @@ import pytest
 from object_harness import BUCKET, Place, key_of, keys_of, load, store
 
 from tiering.errors import PermanentTierError, TemporaryTierError
-from tiering.testing.fault_proxy import Fault, FaultProxy
+from tiering.testing.fault_proxy import FaultProxy, HttpFault
 
 pytestmark = pytest.mark.parametrize("place", ["s3fs-seaweedfs", "obstore-seaweedfs"], indirect=True)
 
@@ -52,7 +52,7 @@ def test_failures_that_pass_are_tried_again(place: Place, proxy: FaultProxy, sta
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier:
             for method in methods:
-                proxy.add(Fault(method, times=3, status=status, code=code))
+                proxy.add(HttpFault(method, times=3, status=status, code=code))
             assert await store(tier, 1) == [True]
             async with place.through(proxy).opened() as other:
                 assert await other.lookup(keys_of(1)) == [True]
@@ -66,7 +66,7 @@ def test_failures_that_stay_end_in_bounded_time_and_are_not_remembered(place: Pl
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier, place.through(proxy).opened() as other:
             await store(tier, 1)
-            with proxy.during(Fault(status=503)):
+            with proxy.during(HttpFault(status=503)):
                 before = len(proxy.requests)
                 for call in (other.lookup(keys_of(1)), load(other, 1), store(other, 2)):
                     with pytest.raises(TemporaryTierError, match=r"SlowDown|503"):
@@ -82,10 +82,10 @@ def test_failures_that_stay_end_in_bounded_time_and_are_not_remembered(place: Pl
 def test_one_bad_key_fails_alone(place: Place, proxy: FaultProxy) -> None:
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier, place.through(proxy).opened() as other:
-            proxy.add(Fault("PUT", path=key_of(2).hex(), status=503))
+            proxy.add(HttpFault("PUT", path=key_of(2).hex(), status=503))
             assert await store(tier, 1, 2, 3) == [True, False, True]
             assert tier.counters.store_errors == 1
-            proxy.add(Fault(path=key_of(3).hex(), status=500))
+            proxy.add(HttpFault(path=key_of(3).hex(), status=500))
             assert await other.lookup(keys_of(1, 2, 3)) == [True, False, False]
             assert await load(other, 1, 2, 3) == [True, False, False]
             assert (other.counters.lookup_errors, other.counters.load_errors) == (1, 1)
@@ -97,7 +97,7 @@ def test_a_refusal_is_no_absence_and_is_not_tried_without_end(place: Place, prox
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier, place.through(proxy).opened() as other:
             await store(tier, 1)
-            proxy.add(Fault(status=403, code="AccessDenied"))
+            proxy.add(HttpFault(status=403, code="AccessDenied"))
             before = len(proxy.requests)
             for _ in range(5):
                 for call in (other.lookup(keys_of(1)), load(other, 1), store(other, 2)):
@@ -116,9 +116,9 @@ def test_a_body_that_ends_early(place: Place, proxy: FaultProxy, cut_after: int)
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier:
             await store(tier, 1)
-            proxy.add(Fault("GET", times=1, cut_after=cut_after))
+            proxy.add(HttpFault("GET", times=1, cut_after=cut_after))
             assert await load(tier, 1) == [True]
-            with proxy.during(Fault("GET", cut_after=cut_after)), pytest.raises(TemporaryTierError):
+            with proxy.during(HttpFault("GET", cut_after=cut_after)), pytest.raises(TemporaryTierError):
                 await load(tier, 1)
             assert await load(tier, 1) == [True]
 
@@ -130,9 +130,9 @@ def test_another_body_with_a_good_status(place: Place, proxy: FaultProxy, body: 
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier:
             await store(tier, 1)
-            proxy.add(Fault("GET", times=1, replace_body=body))
+            proxy.add(HttpFault("GET", times=1, replace_body=body))
             assert await load(tier, 1) == [True]
-            with proxy.during(Fault("GET", replace_body=body)):
+            with proxy.during(HttpFault("GET", replace_body=body)):
                 assert await load(tier, 1) == [False]
             assert tier.counters.corrupt == 1
             assert len(place.chunks()) == 1
@@ -145,11 +145,11 @@ def test_a_byte_flipped_on_the_way_costs_a_second_reading_only(place: Place, pro
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier:
             await store(tier, 1)
-            proxy.add(Fault("GET", times=1, flip_at=5000))
+            proxy.add(HttpFault("GET", times=1, flip_at=5000))
             assert await load(tier, 1) == [True]
             # Two readings that are damaged differently do not prove that the object is.
-            proxy.add(Fault("GET", times=2, flip_at=6000))
-            proxy.add(Fault("GET", times=1, flip_at=7000))
+            proxy.add(HttpFault("GET", times=2, flip_at=6000))
+            proxy.add(HttpFault("GET", times=1, flip_at=7000))
             assert await load(tier, 1) == [False]
             assert tier.counters.deleted == 0
             proxy.clear()
@@ -161,11 +161,11 @@ def test_a_byte_flipped_on_the_way_costs_a_second_reading_only(place: Place, pro
 def test_resets_and_slow_bodies(place: Place, proxy: FaultProxy) -> None:
     async def scenario() -> None:
         async with place.through(proxy).opened() as tier:
-            proxy.add(Fault(times=2, reset=True))
+            proxy.add(HttpFault(times=2, reset=True))
             assert await store(tier, 1) == [True]
-            proxy.add(Fault("GET", times=2, reset=True))
+            proxy.add(HttpFault("GET", times=2, reset=True))
             assert await load(tier, 1) == [True]
-            proxy.add(Fault("GET", times=1, bytes_per_second=100_000))
+            proxy.add(HttpFault("GET", times=1, bytes_per_second=100_000))
             assert await load(tier, 1) == [True]
 
     asyncio.run(scenario())
@@ -179,7 +179,7 @@ def test_a_silent_store_is_waited_for_until_the_deadline_only(place: Place, prox
             assert await store(tier, 1) == [True]
             num_tasks = len(asyncio.all_tasks())
             begun = asyncio.get_running_loop().time()
-            with proxy.during(Fault(stall=True)):
+            with proxy.during(HttpFault(stall=True)):
                 for number in range(3):
                     calls = (
                         tier.lookup(keys_of(*range(100, 120))),
@@ -204,7 +204,7 @@ def test_slow_answers_are_taken_as_far_as_they_come_in_time(place: Place, proxy:
         async with place.through(proxy).opened(limits=limits) as tier:
             await store(tier, *range(40))
         async with place.through(proxy).opened(limits=limits) as tier:
-            proxy.add(Fault("HEAD", delay_seconds=0.1))
+            proxy.add(HttpFault("HEAD", delay_seconds=0.1))
             begun = asyncio.get_running_loop().time()
             found = await tier.lookup(keys_of(*range(40)))
             assert asyncio.get_running_loop().time() - begun < 3
@@ -217,7 +217,7 @@ def test_slow_answers_are_taken_as_far_as_they_come_in_time(place: Place, proxy:
 def test_a_late_answer_never_overrules_a_store(place: Place, proxy: FaultProxy) -> None:
     async def scenario() -> None:
         async with place.through(proxy).opened(verdicts={"negative_ttl": "60s"}) as tier:
-            proxy.add(Fault("HEAD", times=1, status=404, delay_seconds=0.5))
+            proxy.add(HttpFault("HEAD", times=1, status=404, delay_seconds=0.5))
             probe = asyncio.create_task(tier.lookup(keys_of(1)))
             await asyncio.to_thread(proxy.wait_for, "HEAD", 1)
             assert await store(tier, 1) == [True]
@@ -235,7 +235,7 @@ def test_existing_objects_are_not_written_again_where_the_store_can_tell(place: 
             await store(tier, 1)
             assert await store(other, 1) == [True]
             assert other.counters.already_stored == 1
-        refuses = Fault(
+        refuses = HttpFault(
             "PUT", matches=lambda request: "if-none-match" in request.headers, status=501, code="NotImplemented"
         )
         with proxy.during(refuses):
@@ -249,7 +249,7 @@ def test_existing_objects_are_not_written_again_where_the_store_can_tell(place: 
 
 def test_an_unreachable_store_does_not_stop_the_start(place: Place, proxy: FaultProxy) -> None:
     async def scenario() -> None:
-        proxy.add(Fault(status=503))
+        proxy.add(HttpFault(status=503))
         async with place.through(proxy).opened() as tier:
             assert "not reached yet" in tier.describe()
             with pytest.raises(TemporaryTierError):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-__all__ = ["Fault", "FaultProxy", "ProxiedRequest"]
+__all__ = ["FaultProxy", "HttpFault", "ProxiedRequest"]
 
 R = TypeVar("R")
 
@@ -34,7 +34,7 @@ class ProxiedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class HttpFault:
     """What goes wrong, and with which requests. Without any effect set, it hides faults added before it.
 
     Attributes:
@@ -103,7 +103,7 @@ class FaultProxy:
     def __init__(self, upstream_url: str) -> None:
         upstream = urlsplit(upstream_url)
         self._upstream = (upstream.hostname or "127.0.0.1", upstream.port or 80)
-        self._faults: list[tuple[Fault, list[int]]] = []
+        self._faults: list[tuple[HttpFault, list[int]]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy")
         self._connections: set[asyncio.Task[None]] = set()
@@ -125,14 +125,14 @@ class FaultProxy:
         self._thread.join()
         self._loop.close()
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: HttpFault) -> None:
         """Let ``fault`` happen from now on; the one added last goes first."""
         self._faults.insert(0, (fault, []))
 
     @contextmanager
-    def during(self, fault: Fault) -> Iterator[None]:
+    def during(self, fault: HttpFault) -> Iterator[None]:
         """Let ``fault`` happen while the block runs."""
-        entry: tuple[Fault, list[int]] = (fault, [])
+        entry: tuple[HttpFault, list[int]] = (fault, [])
         self._faults.insert(0, entry)
         try:
             yield
@@ -224,12 +224,12 @@ class FaultProxy:
             answer = found
         return await _send(answer, fault, writer)
 
-    def _fault_for(self, request: ProxiedRequest) -> Fault:
+    def _fault_for(self, request: ProxiedRequest) -> HttpFault:
         for fault, happened in self._faults:
             if fault.concerns(request) and (fault.times is None or len(happened) < fault.times):
                 happened.append(1)
                 return fault
-        return Fault()
+        return HttpFault()
 
 
 async def _read_message(
@@ -269,7 +269,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     return body
 
 
-async def _send(answer: _Message, fault: Fault, writer: asyncio.StreamWriter) -> bool:
+async def _send(answer: _Message, fault: HttpFault, writer: asyncio.StreamWriter) -> bool:
     if fault.replace_body is not None:
         answer.body = fault.replace_body
         answer.headers["content-length"] = str(len(answer.body))

@@ -24,6 +24,7 @@ class Landing:
         self.row = row
         self.num_bytes = HEADER_BYTES + row.nbytes
         self._received = 0
+        self._held: memoryview | None = None
 
     def begin(self, num_bytes: int | None = None) -> None:
         """Start anew, with an object said to be ``num_bytes`` long; None where nobody knows.
@@ -32,6 +33,7 @@ class Landing:
             ObjectDamagedError: that is not the length of a chunk.
         """
         self._received = 0
+        self._held = None
         if num_bytes is not None and num_bytes != self.num_bytes:
             raise ObjectDamagedError(f"it is {num_bytes} bytes long, not {self.num_bytes}")
 
@@ -60,6 +62,22 @@ class Landing:
             np.frombuffer(target, np.uint8)[:count] = np.frombuffer(source, np.uint8, count)
             self.advance(count)
             source = source[count:]
+
+    def hold(self, whole: bytes | memoryview) -> None:
+        """Begin with a whole object, and keep it until `settle` copies it; so nothing has to be copied on the loop.
+
+        Raises:
+            ObjectDamagedError: it has not the length of a chunk.
+        """
+        held = memoryview(whole)
+        self.begin(held.nbytes)
+        self._held = held
+
+    def settle(self) -> None:
+        """Copy what was held, if anything; for a worker thread."""
+        if self._held is not None:
+            self.take(self._held)
+            self._held = None
 
     def end(self) -> None:
         """Note that the last piece was taken.

@@ -6,8 +6,8 @@ import asyncio
 import importlib.util
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import xxhash
 
@@ -30,7 +30,13 @@ __all__ = ["FsspecTier", "ObjectTier", "S3Tier"]
 
 logger = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _SECONDS_BETWEEN_WARNINGS = 60.0
+
+_BYTES_NOT_WORTH_A_THREAD = 2**20
+"""Rows up to this size are copied and summed up on the loop: that takes less time than to hand them to a thread."""
 
 
 class ObjectTier(Tier):
@@ -178,7 +184,7 @@ class ObjectTier(Tier):
         name = self._names.name_of(key)
 
         async def pack(client: ObjectClient) -> Any:
-            return await self.context.run_blocking(_pack, client, self._fingerprint, key, row)
+            return await self._compute(_pack, client, self._fingerprint, key, row)
 
         only_if_absent = self._honours_if_absent and self._verdicts.get(key) is not Verdict.SPOILT
         try:
@@ -223,7 +229,7 @@ class ObjectTier(Tier):
             await self._store.get(self._names.name_of(key), landing, deadline)
         except ObjectDamagedError as error:
             return Damage(str(error), is_ours=False)
-        return await self.context.run_blocking(damage_in, landing, self._fingerprint, key)
+        return await self._compute(damage_in, landing, self._fingerprint, key)
 
     async def _give_up(self, key: OffloadKey, damage: Damage, deadline: float) -> None:
         """See to it that a damaged object is not promised again: remove it if it is ours, else remember it."""
@@ -240,6 +246,11 @@ class ObjectTier(Tier):
                 self.counters.deleted += 1
         self._verdicts.note(key, verdict)
         self.context.report_evicted([key])
+
+    async def _compute(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.context.row_bytes <= _BYTES_NOT_WORTH_A_THREAD:
+            return function(*args, **kwargs)
+        return await self.context.run_blocking(function, *args, **kwargs)
 
     async def _for_each(self, what: str, operations: list[Coroutine[Any, Any, bool]]) -> list[bool | None]:
         """Run one operation per key, all at once, and wait for all; None for those that met an error.
@@ -303,7 +314,7 @@ class S3Tier(ObjectTier):
             return await S3fsClient.open(self.config)
         from tiers.s3.clients.obstore_client import ObstoreClient  # noqa: PLC0415
 
-        return await ObstoreClient.open(self.config, self.context.run_blocking)
+        return await ObstoreClient.open(self.config)
 
 
 class FsspecTier(ObjectTier):

@@ -27,7 +27,8 @@ class Damage:
 
 
 def damage_in(landing: Landing, fingerprint: bytes, key: OffloadKey) -> Damage | None:
-    """Return what is wrong with the object in ``landing``, or None. Reads the whole row: for a worker thread."""
+    """Settle ``landing`` and return what is wrong with it, or None. Reads the whole row: for a worker thread."""
+    landing.settle()
     header = parse_header(landing.header)
     if header is None:
         return Damage("it has no header of ours", is_ours=False)

@@ -60,8 +60,7 @@ class _AsyncClient(ObjectClient):
     async def get(self, name: str, landing: Landing, deadline: float) -> None:
         with translated("read", name):
             async with asyncio.timeout_at(deadline):
-                data = await self._fs._cat_file(f"{self._root}/{name}")
-        _land(data, landing)
+                landing.hold(await self._fs._cat_file(f"{self._root}/{name}"))
 
     def pack(self, header: bytes, row: memoryview) -> bytes:
         return _joined(header, row)
@@ -143,7 +142,7 @@ class _BlockingObjectsClient(_BlockingClient):
         return _joined(header, row)
 
     def _read(self, path: str, landing: Landing) -> None:
-        _land(self._fs.cat_file(path), landing)
+        landing.hold(self._fs.cat_file(path))
 
     def _write(self, path: str, body: bytes) -> None:
         self._fs.pipe_file(path, body)
@@ -192,9 +191,3 @@ def _joined(header: bytes, row: memoryview) -> bytes:
     if row.nbytes:
         body[len(header) :] = np.frombuffer(row, np.uint8)
     return body.tobytes()
-
-
-def _land(data: bytes, landing: Landing) -> None:
-    landing.begin(len(data))
-    landing.take(data)
-    landing.end()

@@ -31,7 +31,7 @@ class ObjectClient(ABC):
 
     @abstractmethod
     async def get(self, name: str, landing: Landing, deadline: float) -> None:
-        """Read a whole object, in one request, into ``landing``.
+        """Read a whole object, in one request, into ``landing``, which may have to be settled afterwards.
 
         Raises:
             ObjectAbsentError: there is none.

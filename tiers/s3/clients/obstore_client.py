@@ -15,7 +15,6 @@ import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from tiering.errors import PermanentTierError
-from tiering.tier import RunBlocking
 from tiers.s3.aws_session import new_aws_session
 from tiers.s3.clients.native_calls import NativeCalls
 from tiers.s3.clients.object_client import ObjectClient
@@ -43,13 +42,12 @@ class ObstoreClient(ObjectClient):
 
     can_put_if_absent = True
 
-    def __init__(self, store: Any, run_blocking: RunBlocking) -> None:
+    def __init__(self, store: Any) -> None:
         self._store = store
-        self._run_blocking = run_blocking
         self._calls = NativeCalls()
 
     @classmethod
-    async def open(cls, config: S3Config, run_blocking: RunBlocking) -> ObstoreClient:
+    async def open(cls, config: S3Config) -> ObstoreClient:
         """Make a client; no request is sent.
 
         Raises:
@@ -62,7 +60,7 @@ class ObstoreClient(ObjectClient):
             )
         with translated("open", config.bucket):
             store = {"s3": _s3_store, "gcs": _gcs_store, "azure": _azure_store}[config.provider](config)
-        return cls(store, run_blocking)
+        return cls(store)
 
     def describe(self) -> str:
         return f"obstore {obstore.__version__}, 1 copy per load, 0 per store"
@@ -73,8 +71,7 @@ class ObstoreClient(ObjectClient):
                 result = await self._calls.run(obstore.get_async(self._store, name))
                 landing.begin(result.meta["size"])
                 body = await self._calls.run(result.bytes_async())
-            await self._run_blocking(landing.take, memoryview(body))
-            landing.end()
+            landing.hold(memoryview(body))
 
     def pack(self, header: bytes, row: memoryview) -> list[bytes | memoryview]:
         return [header, row] if row.nbytes else [header]
