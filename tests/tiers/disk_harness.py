@@ -84,6 +84,8 @@ class Disk:
         self.clock = Clock()
         self.system = SystemCalls()
         self.evicted: list[OffloadKey] = []
+        self.back: list[OffloadKey] = []
+        self.corrupt: list[OffloadKey] = []
 
     @property
     def directory(self) -> Path:
@@ -103,6 +105,8 @@ class Disk:
             clock=self.clock,
             run_blocking=run_on_default_threads,
             report_evicted=self.evicted.extend,
+            report_stored=self.back.extend,
+            report_corrupt=self.corrupt.extend,
         )
         return DiskTier(config, context, self.system)
 

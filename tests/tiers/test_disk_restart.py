@@ -239,7 +239,9 @@ def test_other_roots_and_other_slab_sizes_find_what_is_there(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("layout", [{"format_version": 2, "slot_bytes": 12288, "slots_per_slab": 8}, {}, [1]])
-def test_a_directory_of_another_format_is_set_aside(disk: Disk, layout: object) -> None:
+def test_a_directory_of_another_format_is_set_aside(
+    disk: Disk, layout: object, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         async with disk.opened() as tier:
             await disk.store(tier, 1)
@@ -252,6 +254,7 @@ def test_a_directory_of_another_format_is_set_aside(disk: Disk, layout: object) 
             assert await disk.store(tier, 1) == [True]
         aside = disk.directory.with_name(disk.directory.name + ".set-aside-0")
         assert {path.name: path.read_bytes() for path in aside.iterdir() if path.name != "owner.lock"} == contents
+        assert f"{disk.directory} holds slabs of another format; it was set aside as {aside}" in caplog.text
 
     asyncio.run(scenario())
 

@@ -263,8 +263,7 @@ def test_files_deleted_from_outside_all_the_time(disk: Disk, *, folders_too: boo
             finally:
                 done.set()
                 deleter.join()
-            if not folders_too:
-                await holds_all_it_is_given(tier, range(200, 264))
+            await holds_all_it_is_given(tier, range(200, 264))
         async with disk.opened(64, **settings) as tier:
             await disk.load(tier, *range(264))
             await holds_all_it_is_given(tier, range(300, 364))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from damage import Image
@@ -118,18 +121,52 @@ def test_a_slab_cut_off_at_any_page(disk: Disk) -> None:
     asyncio.run(scenario())
 
 
-def test_a_directory_in_the_place_of_a_slab(disk: Disk) -> None:
-    """The tier refuses to start and names the place; without the intruder it starts."""
+VALUABLE = bytes(range(256)) * 4096
+INTRUDERS: dict[str, Callable[[Path, Path], object]] = {
+    "directory": lambda slab, _: slab.mkdir(),
+    "symbolic link": lambda slab, valuable: slab.symlink_to(valuable),
+    "pipe": lambda slab, _: os.mkfifo(slab),
+}
+
+
+@pytest.mark.parametrize("intrude", INTRUDERS.values(), ids=INTRUDERS)
+def test_something_that_is_no_file_in_the_place_of_a_slab(
+    disk: Disk, tmp_path: Path, intrude: Callable[[Path, Path], object]
+) -> None:
+    """The tier refuses to start, names the place and touches nothing; without the intruder it starts."""
+    valuable = tmp_path / "valuable"
+    valuable.write_bytes(VALUABLE)
 
     async def scenario() -> None:
         await two_slabs(disk)
         slab = disk.slabs()[0]
         slab.unlink()
-        slab.mkdir()
+        intrude(slab, valuable)
         with pytest.raises(PermanentTierError, match="slab-000000"):
             await disk.make(16, **settings(disk)).open()
-        slab.rmdir()
+        slab.rmdir() if slab.is_dir() else slab.unlink()
         async with disk.opened(16, **settings(disk)) as tier:
             await assert_only_lost(disk, tier, set(range(8)), range(16), "no slab")
 
     asyncio.run(scenario())
+    assert valuable.read_bytes() == VALUABLE
+
+
+@pytest.mark.parametrize("intrude", INTRUDERS.values(), ids=INTRUDERS)
+def test_something_that_is_no_file_where_the_next_slab_would_be(
+    disk: Disk, tmp_path: Path, intrude: Callable[[Path, Path], object]
+) -> None:
+    """Chunks for that slab are not stored; the other slab serves."""
+    valuable = tmp_path / "valuable"
+    valuable.write_bytes(VALUABLE)
+
+    async def scenario() -> None:
+        async with disk.opened(16, **settings(disk)) as tier:
+            assert all(await disk.store(tier, *range(8)))
+            intrude(disk.slabs()[0].with_name("slab-000001.kv"), valuable)
+            assert not any(await disk.store(tier, *range(8, 16)))
+            assert all(await disk.load(tier, *range(8)))
+            assert tier.counters.write_errors == 8
+
+    asyncio.run(scenario())
+    assert valuable.read_bytes() == VALUABLE

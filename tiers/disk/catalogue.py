@@ -75,18 +75,25 @@ class Catalogue:
             self._expiry.note(entry)
         return True
 
-    def drop(self, entries: Iterable[IndexEntry]) -> int:
-        """Drop chunks, unless their key was stored anew meanwhile; return how many."""
+    def drop(self, entries: Iterable[IndexEntry]) -> list[IndexEntry]:
+        """Drop chunks, unless their key was stored anew meanwhile; return those dropped."""
         dropped = [entry for entry in entries if self._table.holds(entry)]
         for entry in dropped:
             self._table.discard(entry.key)
         self._gone(dropped)
-        return len(dropped)
+        return dropped
+
+    def drop_corrupt(self, entries: Iterable[IndexEntry]) -> None:
+        """Drop chunks that did not verify."""
+        corrupt = self.drop(entries)
+        self._counters.corrupt += len(corrupt)
+        if corrupt:
+            self._context.report_corrupt([entry.key for entry in corrupt])
 
     def expire(self) -> None:
         """Drop what is older than ``ttl``."""
         if self._expiry is not None:
-            self._counters.expired += self.drop(self._expiry.take_expired())
+            self._counters.expired += len(self.drop(self._expiry.take_expired()))
 
     def _gone(self, entries: list[IndexEntry]) -> None:
         for entry in entries:

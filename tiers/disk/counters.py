@@ -23,6 +23,7 @@ class DiskCounters:
             found to be bad.
         bad_slots: slots not used any more because reading them kept failing while their root was well.
         corrupt: chunks dropped because what was read was not what had been stored.
+        damaged_headers: header pages that were damaged or could not be read, when all were read for want of an index.
         journal_errors: failed writes of the index; the chunks concerned may be missing after a restart.
         roots_lost, roots_back: times a root was taken out of use, and put into use again.
         roots_read_only: times a root was found to take no writes any more.
@@ -41,6 +42,7 @@ class DiskCounters:
     read_errors: int = 0
     bad_slots: int = 0
     corrupt: int = 0
+    damaged_headers: int = 0
     journal_errors: int = 0
     roots_lost: int = 0
     roots_back: int = 0

@@ -223,6 +223,11 @@ class _Replay:
 
 
 def remove_index(directory: Path) -> None:
-    """Remove all index files. Blocks."""
-    for path in directory.glob("index.*"):
-        path.unlink()
+    """Remove all index files. Blocks.
+
+    Raises:
+        OSError: as the system says; what is left is no index that would be believed.
+    """
+    # A snapshot without its journals would be believed.
+    for path in [snapshot_path(directory), *directory.glob("index.*")]:
+        path.unlink(missing_ok=True)

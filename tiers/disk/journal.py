@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiofiles.os
@@ -17,6 +18,7 @@ from tiers.disk.index_files import (
     encode_put,
     encode_snapshot,
     journal_path,
+    remove_index,
     snapshot_path,
 )
 from tiers.disk.system_calls import SystemCalls
@@ -75,12 +77,8 @@ class Journal:
         Raises:
             OSError: as the system says.
         """
-        async with self._lock:
-            try:
-                await self._write_snapshot()
-            except OSError:
-                self.has_hole = True
-                raise
+        async with self._changing():
+            await self._write_snapshot()
 
     def put(self, key: OffloadKey, slot: int, generation: int) -> None:
         """Note that a chunk is now in a slot of this root."""
@@ -100,9 +98,10 @@ class Journal:
         await self.settled()
         if keep:
             try:
-                await self._write_snapshot()
+                async with self._changing():
+                    await self._write_snapshot()
             except OSError as error:
-                self._failed(error)
+                self._on_error(error)
         await self._close_file()
 
     def _note(self, record: bytes) -> None:
@@ -113,10 +112,10 @@ class Journal:
     async def _write_behind(self) -> None:
         try:
             while self._pending:
-                async with self._lock:
+                async with self._changing():
                     await self._write_pending()
         except OSError as error:
-            self._failed(error)
+            self._on_error(error)
         finally:
             self._writing = None
 
@@ -128,11 +127,23 @@ class Journal:
         if self._records_since_snapshot >= self._snapshot_every:
             await self._write_snapshot()
 
-    def _failed(self, error: OSError) -> None:
-        # Replay ends at a hole in the journal: until the next snapshot, which is due soon, appending is no use.
-        self.has_hole = True
-        self._records_since_snapshot = max(0, self._snapshot_every - _RECORDS_UNTIL_RETRY)
-        self._on_error(error)
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Let one coroutine at a time change the files; where it cannot, leave none."""
+        async with self._lock:
+            try:
+                yield
+            except OSError as error:
+                # Replay ends at a hole in the journal: until the next snapshot, which is due soon, appending is no use.
+                self.has_hole = True
+                self._records_since_snapshot = max(0, self._snapshot_every - _RECORDS_UNTIL_RETRY)
+                # Files that somebody removed may have been made anew by another owner.
+                if not isinstance(error, FileNotFoundError):
+                    # With an index that ends early the next run would forget what came later; with none it reads all
+                    # headers. On a full disk this also makes room for the snapshot.
+                    with suppress(OSError):
+                        await asyncio.to_thread(remove_index, self._directory)
+                raise
 
     async def _write_snapshot(self) -> None:
         """Begin the journal of the next epoch, then replace the snapshot, then remove the journals it makes needless.
@@ -162,4 +173,6 @@ class Journal:
     async def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            await file.close()
+            # The system has closed it even where it reports an error.
+            with suppress(OSError):
+                await file.close()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import weakref
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tiering.naming import Namespace
 
 __all__ = ["Layout", "OwnedDirectory", "acquire_directory"]
 
+_logger = logging.getLogger(__name__)
 _LAYOUT_VERSION = 1
 
 
@@ -50,7 +53,9 @@ class OwnedDirectory:
         """Let another process own the directory."""
         fd, self._lock_fd = self._lock_fd, None
         if fd is not None:
-            os.close(fd)
+            # The system has closed it even where it reports an error.
+            with suppress(OSError):
+                os.close(fd)
 
 
 _owned: weakref.WeakSet[OwnedDirectory] = weakref.WeakSet()
@@ -87,7 +92,9 @@ def acquire_directory(root: Path, namespace: Namespace, wanted: Layout, *, stric
                     f"{path} holds slabs of another format; allowed: format version {_LAYOUT_VERSION} with slots of "
                     f"{wanted.slot_bytes} bytes (recover: quiet sets the directory aside)"
                 )
-            path.rename(_unused_name(path))
+            aside = _unused_name(path)
+            path.rename(aside)
+            _logger.warning("%s holds slabs of another format; it was set aside as %s", path, aside)
         else:
             _write_if_changed(path / "namespace.json", namespace.to_json(), strict=strict)
             _write_if_changed(path / "layout.json", json.dumps(asdict(layout)), strict=strict)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from tiers.disk.slab import SlabFiles
 
 __all__ = ["Recovery", "recover_chunks"]
 
+_NEVER_WRITTEN = bytes(PAGE_BYTES)
+
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
@@ -26,11 +28,13 @@ class Recovery:
         chunks: the chunks, in slots that exist.
         epoch: the highest epoch of its index files.
         problems: damage met, one sentence each.
+        num_damaged: header pages that were scanned, for want of an index, and were neither intact nor empty.
     """
 
     chunks: IndexColumns
     epoch: int
     problems: list[str]
+    num_damaged: int = 0
 
 
 def recover_chunks(
@@ -45,26 +49,31 @@ def recover_chunks(
     except UnreadableIndexError as error:
         # A directory never used before has neither index nor slabs, and that is no damage.
         problems = [str(error)] if slabs.has_slot(0) else []
-        return Recovery(_scan(slabs, fingerprint, row_bytes), last_epoch(directory), problems)
+        found, num_damaged = _read_headers(slabs, fingerprint, row_bytes)
+        if num_damaged:
+            problems.append(f"{num_damaged} header pages of {directory} are damaged or cannot be read")
+        return Recovery(_newest(found), last_epoch(directory), problems, num_damaged)
     chunks = index.chunks.where(index.chunks.slots < np.uint64(slabs.num_slots))
     there = chunks.where(slabs.has_slots(chunks.slots))
     problems = list(index.problems)
     if len(there) < len(chunks):
         problems.append(f"{len(chunks) - len(there)} chunks lie in slots of {directory} that are not there any more")
     if verify:
-        found = {slot: (key, generation) for slot, key, generation in _headers(slabs, fingerprint, row_bytes)}
+        headers, _ = _read_headers(slabs, fingerprint, row_bytes)
+        in_slots = {slot: (key, generation) for slot, key, generation in headers}
         places = zip(there.slots.tolist(), there.keys, there.generations.tolist(), strict=True)
         problems += [
             f"slot {slot} of {directory} does not hold chunk {key.hex()} any more"
             for slot, key, generation in places
-            if found.get(slot) != (key, generation)
+            if in_slots.get(slot) != (key, generation)
         ]
     return Recovery(there, index.epoch, problems)
 
 
-def _scan(slabs: SlabFiles, fingerprint: bytes, row_bytes: int) -> IndexColumns:
+def _newest(found: list[_Found]) -> IndexColumns:
+    """Return the chunks; of two slots with one key the one written later counts."""
     newest: dict[OffloadKey, tuple[int, int]] = {}
-    for slot, key, generation in sorted(_headers(slabs, fingerprint, row_bytes), key=lambda found: found[2]):
+    for slot, key, generation in sorted(found, key=lambda slot: slot.generation):
         newest.pop(key, None)
         newest[key] = (slot, generation)
     table = np.array(list(newest.values()), np.uint64).reshape(-1, 2)
@@ -72,14 +81,28 @@ def _scan(slabs: SlabFiles, fingerprint: bytes, row_bytes: int) -> IndexColumns:
     return IndexColumns(list(newest), table[:, 0].copy(), table[:, 1].copy(), table[:, 1].copy())
 
 
-def _headers(slabs: SlabFiles, fingerprint: bytes, row_bytes: int) -> Iterator[tuple[int, OffloadKey, int]]:
-    """Yield slot, key and generation of each intact header page of this namespace."""
+class _Found(NamedTuple):
+    """An intact header page of this namespace."""
+
+    slot: int
+    key: OffloadKey
+    generation: int
+
+
+def _read_headers(slabs: SlabFiles, fingerprint: bytes, row_bytes: int) -> tuple[list[_Found], int]:
+    """Read the header pages of all slots; also return how many were damaged or could not be read."""
+    found = []
+    num_damaged = 0
     page = memoryview(mmap.mmap(-1, PAGE_BYTES))
     for slot in filter(slabs.has_slot, range(slabs.num_slots)):
         try:
             slabs.read(slot, [page])
         except OSError:
+            num_damaged += 1
             continue
         header = parse_header(page)
-        if header is not None and (header.fingerprint, header.row_bytes) == (fingerprint, row_bytes):
-            yield slot, header.key, header.generation
+        if header is None:
+            num_damaged += bytes(page) != _NEVER_WRITTEN
+        elif (header.fingerprint, header.row_bytes) == (fingerprint, row_bytes):
+            found.append(_Found(slot, header.key, header.generation))
+    return found, num_damaged

@@ -128,20 +128,23 @@ class Roots:
             if self._config.recover == "strict":
                 raise PermanentTierError(f"damage found, and recover is strict: {shown}{more}")
             _logger.warning("disk tier %r: %s%s", self._context.name, shown, more)
-        for root in recoveries:
+        for root, recovery in recoveries.items():
+            self._counters.damaged_headers += recovery.num_damaged
             root.slabs.trim()
         return recoveries
 
     async def close(self) -> None:
         """Write the indices and give the directories back; reads and writes must have ended."""
         self._is_closing = True
-        for root in self._roots:
-            if root.task is not None:
-                await root.task
-            journal, root.journal = root.journal, None
-            if journal is not None:
-                await journal.close(keep=root.health is not Health.DEAD)
-        self.release()
+        try:
+            for root in self._roots:
+                if root.task is not None:
+                    await root.task
+                journal, root.journal = root.journal, None
+                if journal is not None:
+                    await journal.close(keep=root.health is not Health.DEAD)
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Give the directories back at once, with nothing written."""
@@ -222,8 +225,11 @@ class Roots:
                 await root.journal.close(keep=False)
             recovery = await self._context.run_blocking(root.open, self._system, "quiet")
             await self._context.run_blocking(root.slabs.trim)
+            back = [key for key in recovery.chunks.keys if key not in self._table]
             self._table.restore(root.idx, recovery.chunks)
+            self._context.report_stored(back)
             root.health = Health.GOOD
+            self._counters.damaged_headers += recovery.num_damaged
             self.on_back(root)
             root.journal = self._make_journal(root, recovery)
             await root.journal.start()

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -86,9 +87,12 @@ class SlabFiles:
 
     def close(self) -> None:
         """Close the files; reads and writes must have ended."""
-        for fd in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+        while self._fds:
+            _, fd = self._fds.popitem()
+            # The system has closed it even where it reports an error; what a late error means for a chunk its
+            # checksum will tell.
+            with suppress(OSError):
+                os.close(fd)
 
     def reopen(self) -> None:
         """Open the files anew, while reads and writes go on: what was open belongs to a mount that is gone, perhaps.

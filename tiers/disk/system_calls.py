@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +23,21 @@ class SystemCalls:
     """
 
     def open(self, path: Path, flags: int) -> int:
-        """See `os.open`; descriptors are not inherited by programs this process starts."""
-        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        """Open a regular file. Programs that this process starts do not inherit it.
+
+        Raises:
+            OSError: as the system says; also for a symbolic link, a pipe or anything else that is no file, which is
+                left as it is.
+        """
+        # Without O_NONBLOCK a pipe would keep the caller waiting for its other end.
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.ENOTSUP, "not a regular file", str(path))
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
 
     def preadv(self, fd: int, buffers: Sequence[memoryview], offset: int) -> int:
         """See `os.preadv`."""

@@ -188,9 +188,8 @@ class DiskTier(Tier):
             for transfer in transfers:
                 self._table.unpin(transfer.entry.slot)
         loaded = {entry.key for entry, outcome in outcomes.items() if outcome is Outcome.DONE}
-        corrupt = [entry for entry, outcome in outcomes.items() if outcome is Outcome.CORRUPT]
         self.counters.loaded += len(loaded)
-        self.counters.corrupt += self._catalogue.drop(corrupt)
+        self._catalogue.drop_corrupt(entry for entry, outcome in outcomes.items() if outcome is Outcome.CORRUPT)
         self._table.touch(reversed(keys))
         return [key in loaded for key in keys]
 
