@@ -24,7 +24,7 @@ from tiering.testing.fault_proxy import FaultProxy
 from tiering.testing.object_servers import MotoServer, ObjectServer, SeaweedServer
 from tiering.testing.patterns import fill_row, row_matches
 from tiering.tier import TierContext
-from tiers.s3.tier import ObjectTier
+from tiers.s3.object_tier import ObjectTier
 
 ROW_BYTES = 8192
 BUCKET = "kv-cache"

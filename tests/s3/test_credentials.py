@@ -14,7 +14,7 @@ from tiering.config_file import load_config
 from tiering.errors import PermanentTierError
 from tiering.testing.fault_proxy import FaultProxy, HttpFault, ProxiedRequest
 from tiers.s3.config import S3Config
-from tiers.s3.tier import ObjectTier
+from tiers.s3.object_tier import ObjectTier
 
 BOTH_CLIENTS = pytest.mark.parametrize("place", ["s3fs-moto", "obstore-moto"], indirect=True)
 

@@ -16,7 +16,7 @@ from tiering.job_loop import JobLoop
 from tiering.jobs import TierWorker
 from tiering.registry import SecondaryTierFactory, resolve_tier
 from tiering.secondary_tier import TransferJob
-from tiers.s3.tier import ObjectTier
+from tiers.s3.object_tier import ObjectTier
 
 NUM_KEYS = 40
 
