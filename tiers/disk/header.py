@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -24,8 +24,7 @@ MAX_KEY_BYTES = _PAGE_CHECKSUM_AT - _FIXED.size
 """Longest key that fits into a header page."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotHeader:
+class SlotHeader(NamedTuple):
     """What a header page says about the row behind it.
 
     Attributes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 import errno
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import xxhash
 
@@ -37,8 +36,7 @@ class Outcome(enum.Enum):
     """What the slot holds is not what the index says, or the slab is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One row on its way from or to the slot of ``entry``; slots are numbered over all roots."""
 
     entry: IndexEntry

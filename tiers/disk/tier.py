@@ -99,7 +99,8 @@ class DiskTier(Tier):
         self._budget = (
             WriteBudget(config.write_budget, self._slot_bytes, context.clock) if config.write_budget else None
         )
-        self._being_stored: dict[OffloadKey, asyncio.Future[bool]] = {}
+        # Of each chunk on its way here, what will be said about the call that brings it: the keys stored.
+        self._being_stored: dict[OffloadKey, asyncio.Future[frozenset[OffloadKey]]] = {}
         self._owner_pid: int | None = None
         self._num_recovered = 0
 
@@ -169,7 +170,7 @@ class DiskTier(Tier):
             for entry in present:
                 self._table.unpin(entry.slot)
         stored.update(entry.key for entry in present)
-        stored.update([key for key, future in others.items() if await future])
+        stored.update([key for key, future in others.items() if key in await future])
         self._table.touch(entry.key for entry in present)
         self._table.refresh(reversed(keys))
         return [key in stored for key in keys]
@@ -209,18 +210,18 @@ class DiskTier(Tier):
             Transfer(IndexEntry(key, slot, self._table.new_generation()), row)
             for (key, row), slot in zip(chunks, slots, strict=False)
         ]
-        loop = asyncio.get_running_loop()
-        self._being_stored.update((transfer.entry.key, loop.create_future()) for transfer in transfers)
         outcomes: dict[IndexEntry, Outcome] = {}
-        stored = set()
+        stored: set[OffloadKey] = set()
+        ended = asyncio.get_running_loop().create_future()
+        self._being_stored.update((transfer.entry.key, ended) for transfer in transfers)
         try:
             outcomes = await self._transfers.write(transfers)
         finally:
             for entry in [transfer.entry for transfer in reversed(transfers)]:
-                is_stored = self._catalogue.settle(entry, outcomes.get(entry, Outcome.FAILED))
-                self._being_stored.pop(entry.key).set_result(is_stored)
-                if is_stored:
+                del self._being_stored[entry.key]
+                if self._catalogue.settle(entry, outcomes.get(entry, Outcome.FAILED)):
                     stored.add(entry.key)
+            ended.set_result(frozenset(stored))
         self.counters.written_bytes += self._slot_bytes * list(outcomes.values()).count(Outcome.DONE)
         return stored
 
