@@ -54,7 +54,7 @@ class ManagerMachine(ManagerModel):
     @precondition(lambda self: self.stores)
     @rule(place=_a_place, success=st.booleans())
     def end_store(self, place: int, success: bool) -> None:
-        copy = self.stores.pop(first_in_order(self.stores, place))
+        copy = self.stores.pop(_first_in_order(self.stores, place))
         while copy.ranks and success:
             self.write_half(copy, copy.ranks.pop())
         self.manager.complete_store(copy.rows, success)
@@ -103,7 +103,7 @@ class ManagerMachine(ManagerModel):
     @precondition(lambda self: self.loads)
     @rule(place=_a_place)
     def end_load(self, place: int) -> None:
-        copy = self.loads.pop(first_in_order(self.loads, place))
+        copy = self.loads.pop(_first_in_order(self.loads, place))
         while copy.ranks:
             self.read_half(copy, copy.ranks.pop())
         self.manager.complete_load(copy.rows)
@@ -201,7 +201,7 @@ def run_machine(machine: type[ManagerMachine], *, num_examples: int, num_steps: 
         raise
 
 
-def first_in_order(copies: list[OpenCopy], place: int) -> int:
+def _first_in_order(copies: list[OpenCopy], place: int) -> int:
     """Choose a copy that may end now: those of one key end in the order in which they began."""
     chosen = place % len(copies)
     while earlier := [n for n in range(chosen) if copies[n].rows.keys() & copies[chosen].rows.keys()]:

@@ -20,6 +20,8 @@ class TierWrapper(Tier):
     def __init__(self, inner: Tier) -> None:
         super().__init__(inner.config, inner.context)
         self.inner = inner
+        # Class attributes elsewhere; here they are the inner tier's.
+        self.__dict__.update(tier_type=inner.tier_type, config_type=inner.config_type, api_version=inner.api_version)
         # Whether a tier has these decides how the core asks it, so they must be absent where the inner lacks them.
         if isinstance(inner, KnowsKeys):
             self.contains = inner.contains
