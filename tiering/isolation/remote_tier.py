@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import pickle
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -66,6 +67,7 @@ class RemoteTier(Tier):
         self._patience_seconds = patience_seconds
         self._process: TierProcess | None = None
         self._is_serving = False
+        self._serving_since = 0.0
         self._is_ending = False
         self._fault = "its process has not started"
         self._description = ""
@@ -126,7 +128,7 @@ class RemoteTier(Tier):
 
     async def _keep_running(self) -> None:
         while True:
-            began = time.monotonic()
+            self._serving_since = math.inf
             try:
                 self._fault = await self._run_once()
             except Exception as error:  # of starting it; a tier must not be lost for that
@@ -138,7 +140,7 @@ class RemoteTier(Tier):
             if self._is_ending:
                 return
             self.num_ends += 1
-            delay = self._restart_delays.after(time.monotonic() - began)
+            delay = self._restart_delays.after(time.monotonic() - self._serving_since)
             logger.warning("tier %s: %s; next start in %.1f s", self.context.name, self._fault, delay)
             await asyncio.sleep(delay)
 
@@ -200,6 +202,7 @@ class RemoteTier(Tier):
                 self.context.report_evicted(lost)
             logger.warning("tier %s: runs again, in process %d: %s", self.context.name, self.pid, description)
         self._found = set()
+        self._serving_since = time.monotonic()
         self._is_serving = True
 
     def _note_held(self, keys: tuple[OffloadKey, ...], flags: bytes) -> None:

@@ -23,7 +23,10 @@ class RestartDelays:
     _next_seconds: float = 0.0
 
     def after(self, served_seconds: float) -> float:
-        """Return how long to wait, after the process has ended that had served for ``served_seconds``."""
+        """Return how long to wait, after the end of a process that had served for ``served_seconds``.
+
+        Less than zero means that it has never come to serve.
+        """
         if served_seconds >= self.healthy_seconds:
             self._next_seconds = 0.0
         delay = max(self._next_seconds, self.first_seconds)
