@@ -199,6 +199,8 @@ class TierWorker(SecondaryTierManager):
         self._wake_posted = False  # before the queue is emptied, so that no post can fall between the two
         while self._inbox:
             task = asyncio.get_running_loop().create_task(self._inbox.popleft()())
+            # Silence for calls that are still under way when the interpreter ends without a shutdown.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
