@@ -7,6 +7,7 @@ a call that never returns must not keep the process from ending.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
 import logging
 import threading
 from collections.abc import Callable, Coroutine
@@ -36,6 +37,7 @@ class JobLoop:
         if self._num_attached == 0:
             self._is_ending = False
             self._loop = asyncio.new_event_loop()
+            self._loop.set_exception_handler(_report)
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._num_attached += 1
@@ -69,6 +71,12 @@ class JobLoop:
         # Libraries (aiofiles) put calls on the loop's own threads; none of them is running any more.
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what went wrong on the loop, but for calls refused because the interpreter is ending: nobody waits."""
+    if not concurrent.futures.thread._shutdown:
+        loop.default_exception_handler(context)
 
 
 class BlockingThreads:
