@@ -1,4 +1,5 @@
-"""The disk tier on the core's loop, against a plain loop of direct reads or writes on the same directory."""
+"""The disk tier on the core's loop, against plain direct reads or writes in the same directory, and against itself
+without a checksum over the rows; then what its index costs."""
 
 from __future__ import annotations
 
@@ -9,11 +10,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 
+from benchmarks import disk_index
 from benchmarks.comparison import Comparison, Scale, alternate, check
 from tiering.job_loop import JobLoop
 from tiering.jobs import TierWorker
@@ -21,6 +27,7 @@ from tiering.keys import OffloadKey, make_offload_key
 from tiering.naming import Namespace
 from tiering.secondary_tier import TransferJob
 from tiering.testing import fill_row, row_matches
+from tiers.disk import slot_io
 from tiers.disk.config import DiskConfig
 from tiers.disk.slot_io import slot_bytes_for
 from tiers.disk.tier import DiskTier
@@ -28,18 +35,27 @@ from tiers.disk.tier import DiskTier
 __all__ = ["measure"]
 
 _ROW_SIZES = (256 * 2**10, 2**20, 4 * 2**20)
-_THREADS = 4
+_PLAIN_THREADS = (4, 8, 16)
+_THREADS = DiskConfig.model_fields["threads"].default
 _JOB_BYTES = 16 * 2**20
 
 
 def measure(scale: Scale) -> Iterator[Comparison]:
     """Measure stores and loads for each row size. Direct I/O, where the directory has it: no page cache helps."""
     for row_bytes in _ROW_SIZES:
-        directory = Path(tempfile.mkdtemp(prefix="tiering-benchmark-", dir=scale.directory))
-        try:
+        with _directory(scale) as directory:
             yield from _compare(directory, row_bytes, scale)
-        finally:
-            shutil.rmtree(directory)
+    with _directory(scale) as directory:
+        yield from disk_index.measure(directory, scale)
+
+
+@contextmanager
+def _directory(scale: Scale) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="tiering-benchmark-", dir=scale.directory))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
 
 
 def _compare(directory: Path, row_bytes: int, scale: Scale) -> Iterator[Comparison]:
@@ -47,24 +63,29 @@ def _compare(directory: Path, row_bytes: int, scale: Scale) -> Iterator[Comparis
     tier = _OpenTier(directory, rows)
     is_direct = tier.is_direct
     plain = _PlainFile(directory / "plain", rows, direct=is_direct)
+    writes = [partial(plain.write, num_threads) for num_threads in _PLAIN_THREADS]
+    reads = [partial(plain.read, num_threads) for num_threads in _PLAIN_THREADS]
     try:
-        seconds = alternate(scale.rounds, plain.write, tier.store, plain.read, tier.load)
+        store, load, *rest = alternate(
+            scale.rounds, tier.store, tier.load, tier.store_unchecked, tier.load_unchecked, *writes, *reads
+        )
     finally:
         tier.close()
         plain.close()
     how = "direct" if is_direct else "buffered"
-    for case, call, other, ours in (
-        ("store", "pwrite", seconds[0], seconds[1]),
-        ("load", "pread", seconds[2], seconds[3]),
+    unchecked, plain_writes, plain_reads = rest[:2], rest[2 : 2 + len(writes)], rest[2 + len(writes) :]
+    for case, call, ours, without, others in (
+        ("store", "pwrite", store, unchecked[0], plain_writes),
+        ("load", "pread", load, unchecked[1], plain_reads),
     ):
+        best = min(others)
+        what = f"{case} rows of {row_bytes // 1024} KiB"
+        num_threads = _PLAIN_THREADS[others.index(best)]
+        cpu_seconds = tier.median_cpu_seconds(case)
         yield Comparison.per_byte(
-            f"{case} rows of {row_bytes // 1024} KiB",
-            f"{how} {call}, {_THREADS} threads",
-            rows.num_bytes,
-            ours,
-            other,
-            cpu_seconds=tier.median_cpu_seconds(case),
+            what, f"{how} {call}, {num_threads} threads", rows.num_bytes, ours, best, cpu_seconds=cpu_seconds
         )
+        yield Comparison.per_byte(what, "the same without a checksum", rows.num_bytes, ours, without)
 
 
 class _Rows:
@@ -107,36 +128,35 @@ class _Keys:
 
 
 class _PlainFile:
-    """The limit of the machine: rows of one file, each one a call, on as many threads as the tier has."""
+    """The limit of the machine: rows of one file, each one a call."""
 
     def __init__(self, path: Path, rows: _Rows, *, direct: bool) -> None:
         self._rows = rows
         self._keys = _Keys(b"plain", len(rows.views))
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | (os.O_DIRECT if direct else 0), 0o600)
         os.posix_fallocate(self._fd, 0, rows.num_bytes)
-        self._threads = ThreadPoolExecutor(_THREADS)
 
-    def write(self) -> float:
+    def write(self, num_threads: int) -> float:
         self._rows.fill(self._keys.renew())
-        return self._move(os.pwritev)
+        return self._move(os.pwritev, num_threads)
 
-    def read(self) -> float:
+    def read(self, num_threads: int) -> float:
         self._rows.clear()
-        seconds = self._move(os.preadv)
+        seconds = self._move(os.preadv, num_threads)
         self._rows.check(self._keys.now, "the bytes of the plain file")
         return seconds
 
     def close(self) -> None:
-        self._threads.shutdown()
         os.close(self._fd)
 
-    def _move(self, call: Callable[[int, Sequence[memoryview], int], int]) -> float:
+    def _move(self, call: Callable[[int, Sequence[memoryview], int], int], num_threads: int) -> float:
         def move(row: int) -> bool:
             return call(self._fd, [self._rows.views[row]], row * self._rows.row_bytes) == self._rows.row_bytes
 
-        began = time.perf_counter()
-        moved = list(self._threads.map(move, range(len(self._rows.views))))
-        seconds = time.perf_counter() - began
+        with ThreadPoolExecutor(num_threads) as threads:
+            began = time.perf_counter()
+            moved = list(threads.map(move, range(len(self._rows.views))))
+            seconds = time.perf_counter() - began
         check(all(moved), "whole rows of the plain file")
         return seconds
 
@@ -148,7 +168,7 @@ class _OpenTier:
         self._rows = rows
         self._keys = _Keys(b"tier", len(rows.views))
         self._num_jobs = 0
-        self._cpu_seconds: dict[str, list[float]] = {"store": [], "load": []}
+        self._cpu_seconds: dict[str, list[float]] = {}
         config = DiskConfig(
             type="disk",
             root_dirs=(directory / "tier",),
@@ -166,12 +186,26 @@ class _OpenTier:
         )
 
     def store(self) -> float:
-        self._rows.fill(self._keys.renew())
-        return self._run("store", self._worker.submit_store)
+        return self._store("store")
 
     def load(self) -> float:
+        return self._load("load")
+
+    def store_unchecked(self) -> float:
+        with _without_checksums():
+            return self._store("store without a checksum")
+
+    def load_unchecked(self) -> float:
+        with _without_checksums():
+            return self._load("load without a checksum")
+
+    def _store(self, case: str) -> float:
+        self._rows.fill(self._keys.renew())
+        return self._run(case, self._worker.submit_store)
+
+    def _load(self, case: str) -> float:
         self._rows.clear()
-        seconds = self._run("load", self._worker.submit_load)
+        seconds = self._run(case, self._worker.submit_load)
         self._rows.check(self._keys.now, "the bytes that the tier has loaded")
         return seconds
 
@@ -198,7 +232,7 @@ class _OpenTier:
                 open_jobs.remove(result.job_id)
             time.sleep(0.0005)  # a schedule step
         seconds = time.perf_counter() - began
-        self._cpu_seconds[case].append(time.process_time() - cpu_began)
+        self._cpu_seconds.setdefault(case, []).append(time.process_time() - cpu_began)
         return seconds
 
     def _jobs(self) -> list[TransferJob]:
@@ -209,3 +243,8 @@ class _OpenTier:
             keys = self._keys.now[start : start + rows_per_job]
             jobs.append(TransferJob(self._num_jobs, tuple(keys), tuple(range(start, start + len(keys)))))
         return jobs
+
+
+def _without_checksums() -> AbstractContextManager[object]:
+    """Let rows count as verified, whatever they hold."""
+    return patch.object(slot_io, "xxhash", SimpleNamespace(xxh3_64_intdigest=lambda row: 0))

@@ -95,13 +95,16 @@ class Disk:
     def slot_bytes(self) -> int:
         return slot_bytes_for(self.row_bytes)
 
-    def make(self, num_slots: int = 8, *, model_name: str = "model", **settings: object) -> DiskTier:
+    def make(
+        self, num_slots: int = 8, *, model_name: str = "model", ours: Namespace | None = None, **settings: object
+    ) -> DiskTier:
+        """Make a tier of a namespace: ``ours``, or the usual one of a model."""
         settings = {"root_dirs": [self.root], "capacity": num_slots * self.slot_bytes} | settings
         config = DiskConfig.model_validate({"type": "disk"} | settings)
         context = TierContext(
             name="disk",
             row_bytes=self.row_bytes,
-            namespace=namespace(self.row_bytes, model_name),
+            namespace=ours or namespace(self.row_bytes, model_name),
             clock=self.clock,
             run_blocking=run_on_default_threads,
             report_evicted=self.evicted.extend,

@@ -7,6 +7,7 @@ which chunks the index names; when the pipe ends, it is dead.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
@@ -21,7 +22,9 @@ import pytest
 from disk_harness import Disk, index_is_written, keys_of, present
 from faulty_calls import KilledAt
 
+from tiering.errors import PermanentTierError
 from tiers.disk.system_calls import SystemCalls
+from tiers.disk.tier import DiskTier
 
 NUM_SLOTS = 60
 CHUNKS_PER_STORE = 5
@@ -90,7 +93,7 @@ async def check(disk: Disk, told: list[int], **settings: object) -> tuple[int, i
 
 @pytest.mark.parametrize("countdown", [1, 5])
 @pytest.mark.parametrize("step", KilledAt.STEPS)
-def test_killed_at_each_step_of_a_write(disk: Disk, step: str, countdown: int) -> None:
+def test_tc_33_killed_at_each_step_of_a_write(disk: Disk, step: str, countdown: int) -> None:
     if "growth" in step and countdown > 1:
         countdown = 2
     with writer(disk, 0, KilledAt(step, countdown)) as (_, lines):
@@ -99,25 +102,56 @@ def test_killed_at_each_step_of_a_write(disk: Disk, step: str, countdown: int) -
     assert kept == due
 
 
-def test_killed_at_fifty_random_times(tmp_path: Path) -> None:
+async def live(disk: Disk, has_ended: Callable[[], bool], **settings: object) -> None:
+    """Store and load, comparing all bytes."""
+    async with disk.opened(16, model_name="live", **settings) as tier:
+        for round_idx in itertools.count(1):
+            numbers = range(round_idx, round_idx + 8)
+            assert all(await disk.store(tier, *numbers))
+            assert all(await disk.load(tier, *numbers))
+            if has_ended():
+                return
+
+
+@contextmanager
+def live_writer(disk: Disk, ended: Path, **settings: object) -> Iterator[None]:
+    """Another engine at work in the same roots: nothing that happens to its neighbours may disturb it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            asyncio.run(live(disk, ended.exists, **settings))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    try:
+        yield
+    finally:
+        ended.touch()
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status == 0
+
+
+def test_tc_33_killed_at_fifty_random_times(tmp_path: Path) -> None:
     """All rounds in the same directories, so that damage would add up."""
     disk = Disk(tmp_path / "a")
     roots = {"root_dirs": [tmp_path / "a", tmp_path / "b"]}
     draw = random.Random(11)
     num_kept = num_due = 0
-    for round_idx in range(50):
-        with writer(disk, round_idx * 3, SystemCalls(), **roots) as (pid, lines):
-            told = [lines.readline() for _ in range(draw.randrange(1, 20))]
-            time.sleep(draw.random() * 0.01)
-            os.kill(pid, signal.SIGKILL)
-            told += lines
-        kept, due = asyncio.run(check(disk, last_told(told), **roots))
-        num_kept, num_due = num_kept + kept, num_due + due
+    with live_writer(disk, tmp_path / "ended", **roots):
+        for round_idx in range(50):
+            with writer(disk, round_idx * 3, SystemCalls(), **roots) as (pid, lines):
+                told = [lines.readline() for _ in range(draw.randrange(1, 20))]
+                time.sleep(draw.random() * 0.01)
+                os.kill(pid, signal.SIGKILL)
+                told += lines
+            kept, due = asyncio.run(check(disk, last_told(told), **roots))
+            num_kept, num_due = num_kept + kept, num_due + due
     assert num_due > 500
     assert num_kept >= 0.99 * num_due
 
 
-def test_a_killed_writer_leaves_nothing_but_the_files_of_the_format(disk: Disk) -> None:
+def test_tc_33_a_killed_writer_leaves_nothing_but_the_files_of_the_format(disk: Disk) -> None:
     with writer(disk, 0, KilledAt("before rename", 2)) as (_, lines):
         list(lines)
     assert (disk.directory / "index.unfinished").exists()
@@ -131,7 +165,7 @@ def test_a_killed_writer_leaves_nothing_but_the_files_of_the_format(disk: Disk) 
     assert names == {"index.snapshot", "layout.json", "namespace.json", "owner.lock"}
 
 
-def test_a_forked_child_owns_nothing(disk: Disk) -> None:
+def test_tc_41_a_forked_child_owns_nothing(disk: Disk) -> None:
     """It may not store, does not disturb its parent, and does not keep the next owner out by living on."""
     reading, writing = os.pipe()
     go_on_reading, go_on_writing = os.pipe()
@@ -171,3 +205,34 @@ def test_a_forked_child_owns_nothing(disk: Disk) -> None:
     os.waitpid(pid, 0)
     os.close(go_on_reading)
     os.close(go_on_writing)
+
+
+def test_tc_41_four_forked_children_store_the_same_keys(disk: Disk) -> None:
+    """Each child is told that it owns nothing; what its parent stores meanwhile is whole."""
+    numbers = range(100)
+
+    async def refused(tier: DiskTier) -> bool:
+        try:
+            await disk.store(tier, *numbers)
+        except PermanentTierError:
+            return True
+        return False
+
+    children = []
+
+    async def scenario() -> None:
+        async with disk.opened(100) as tier:
+            await disk.store(tier, 0)
+            for _ in range(4):
+                pid = os.fork()
+                if pid == 0:
+                    asyncio._set_running_loop(None)
+                    os._exit(0 if asyncio.run(refused(tier)) else 1)
+                children.append(pid)
+            assert all(await disk.store(tier, *numbers))
+            assert all(await disk.load(tier, *numbers))
+        async with disk.opened(100) as tier:
+            assert all(await disk.load(tier, *numbers))
+
+    asyncio.run(scenario())
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * 4

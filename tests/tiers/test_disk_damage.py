@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from disk_harness import Disk, bytes_of, key_of, namespace, present
+from disk_harness import Disk, bytes_of, key_of, namespace, present, roots_are_checked
+from faulty_calls import FailingPlaces
 
 from tiers.disk.header import PAGE_BYTES, SlotHeader, encode_header, parse_header
 
@@ -26,7 +27,7 @@ def replacement(disk: Disk, stored_row_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("change_of_length", [8192, 1, -1, -8192])
-def test_a_row_of_another_length_is_a_miss(disk: Disk, change_of_length: int) -> None:
+def test_tc_01_a_row_of_another_length_is_a_miss(disk: Disk, change_of_length: int) -> None:
     async def scenario() -> None:
         async with disk.opened(3) as tier:
             for number in (1, 2, 3):
@@ -44,16 +45,16 @@ def test_a_row_of_another_length_is_a_miss(disk: Disk, change_of_length: int) ->
     asyncio.run(scenario())
 
 
-def test_every_flipped_bit_that_matters_is_found(disk: Disk) -> None:
+def test_tc_02_a_flipped_bit_costs_its_chunk_only(disk: Disk) -> None:
     places = [0, 8, 12, 16, 32, 40, 48, 56, 91, 4087, 4095, 4096, 4096 + 8191]
 
     async def scenario() -> None:
         async with disk.opened() as tier:
             for place in places:
-                await disk.store(tier, 1, 2)
+                await disk.store(tier, 1, 2, 3, 4)
                 at = disk.offset_of(2) + place
                 disk.overwrite(at, bytes([disk.slabs()[0].read_bytes()[at] ^ 0x10]))
-                assert await disk.load(tier, 1, 2) == [True, False], place
+                assert await disk.load(tier, 1, 2, 3, 4) == [True, False, True, True], place
             assert tier.counters.corrupt == len(places)
 
     asyncio.run(scenario())
@@ -92,7 +93,7 @@ def test_a_lost_slab_is_a_miss_once_and_can_be_stored_again(disk: Disk, harm: st
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.ESTALE, errno.EMFILE])
-def test_a_read_error_keeps_the_chunk(disk: Disk, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_tc_35_a_read_error_keeps_the_chunk(disk: Disk, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def fail(*_: object) -> int:
         raise OSError(code, "injected")
 
@@ -210,3 +211,83 @@ def test_a_header_of_another_format_version_is_not_read() -> None:
     assert parse_header(page) == header
     page[8] = 2
     assert parse_header(page) is None
+
+
+@pytest.mark.parametrize("harm", ["truncated", "deleted", "unreadable"])
+def test_tc_12_a_chunk_that_cannot_be_loaded_is_soon_not_promised_any_more(disk: Disk, harm: str) -> None:
+    """At once where it is gone or damaged, after three tries where reading fails; stored again, it is there again."""
+    disk.system = system = FailingPlaces()
+
+    async def scenario() -> None:
+        async with disk.opened(8) as tier:
+            await disk.store(tier, 1)
+            await disk.store(tier, 2)
+        (slab,) = disk.slabs()
+        if harm == "truncated":
+            os.truncate(slab, disk.offset_of(2) + 5000)
+        elif harm == "deleted":
+            slab.unlink()
+        else:
+            system.bad_sector = (slab.name, disk.offset_of(2) + 5000)
+        others = [harm != "deleted"]
+        async with disk.opened(8) as tier:
+            attempts = 0
+            for _ in range(50):
+                if await tier.lookup([key_of(2)]) == [True]:
+                    attempts += 1
+                    assert await disk.load(tier, 2) == [False]
+                    await roots_are_checked(tier)
+                assert await disk.load(tier, 1) == others
+            assert attempts <= 3
+            assert attempts == 3 or harm != "unreadable"
+            assert await disk.store(tier, 2) == [True]
+            assert await tier.lookup([key_of(2)]) == [True]
+            assert await disk.load(tier, 2) == [True]
+
+    asyncio.run(scenario())
+
+
+def test_tc_34_a_write_that_is_cut_short_by_a_full_disk(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call moves half, the second finds no space: what was there before in that slot is gone, and no more."""
+    pwritev = os.pwritev
+    halves = iter([True, False])
+
+    def half(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+        if next(halves, False):
+            return pwritev(fd, [buffers[0], buffers[1][:4096]], offset)
+        raise OSError(errno.ENOSPC, "full")
+
+    async def scenario() -> None:
+        async with disk.opened(3) as tier:
+            await disk.store(tier, 1, 2, 3)
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "pwritev", half)
+                assert await disk.store(tier, 4) == [False]
+            assert (await disk.load(tier, 1, 2, 3)).count(True) == 2
+            assert await disk.load(tier, 4) == [False]
+            assert tier.counters.write_errors == 1
+            disk.clock.now += 60
+            assert await disk.store(tier, 4) == [True]
+            assert await disk.load(tier, 4) == [True]
+
+    asyncio.run(scenario())
+
+
+def test_tc_35_an_interrupted_read_is_continued(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    preadv = os.preadv
+    interruptions = iter([True] * 5)
+
+    def interrupted(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+        if next(interruptions, False):
+            raise InterruptedError(errno.EINTR, "interrupted")
+        return preadv(fd, buffers, offset)
+
+    async def scenario() -> None:
+        async with disk.opened() as tier:
+            await disk.store(tier, 1, 2)
+            monkeypatch.setattr(os, "preadv", interrupted)
+            assert await disk.load(tier, 1, 2) == [True, True]
+            assert not any(interruptions)
+            assert tier.counters.read_errors == 0
+
+    asyncio.run(scenario())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from disk_harness import Disk, assert_untouched_around, blank_rows, bytes_of, ke
 from tiering.keys import OffloadKey
 from tiering.tier import KnowsKeys, TracksRecency
 from tiers.disk import tiering_register_tier
+from tiers.disk.slab import SlabFiles
+from tiers.disk.system_calls import SystemCalls
 from tiers.disk.tier import DiskTier
 
 Move = Callable[[int, Sequence[memoryview], int], int]
@@ -45,7 +48,7 @@ def test_round_trip_with_absent_keys_between(disk: Disk) -> None:
 @pytest.mark.parametrize("o_direct", ["auto", "off"])
 @pytest.mark.parametrize("offset", [0, 512, 1])
 @pytest.mark.parametrize("row_bytes", [4096, 4608, 1000, 1])
-def test_every_row_size_and_alignment(tmp_path: Path, row_bytes: int, offset: int, o_direct: str) -> None:
+def test_tc_39_every_row_size_and_alignment(tmp_path: Path, row_bytes: int, offset: int, o_direct: str) -> None:
     disk = Disk(tmp_path, row_bytes)
     keys = keys_of(*range(7))
 
@@ -93,7 +96,7 @@ def limited(move: Move, most: int) -> Move:
 
 
 @pytest.mark.parametrize("o_direct", ["auto", "off"])
-def test_legal_short_calls_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o_direct: str) -> None:
+def test_tc_37_legal_short_calls_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o_direct: str) -> None:
     disk = Disk(tmp_path, 65536)
 
     async def scenario() -> None:
@@ -107,7 +110,7 @@ def test_legal_short_calls_are_continued(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(scenario())
 
 
-def test_end_of_file_inside_a_row_is_corruption(disk: Disk) -> None:
+def test_tc_37_end_of_file_inside_a_row_is_corruption(disk: Disk) -> None:
     async def scenario() -> None:
         async with disk.opened() as tier:
             await disk.store(tier, 1, 2)
@@ -119,7 +122,7 @@ def test_end_of_file_inside_a_row_is_corruption(disk: Disk) -> None:
     asyncio.run(scenario())
 
 
-def test_direct_io_refused_in_mid_run_goes_on_buffered(
+def test_tc_39_direct_io_refused_in_mid_run_goes_on_buffered(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pwritev = os.pwritev
@@ -148,7 +151,7 @@ def test_direct_io_refused_in_mid_run_goes_on_buffered(
     assert len(caplog.records) == 1
 
 
-def test_file_system_without_direct_io_or_preallocation(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tc_39_file_system_without_direct_io_or_preallocation(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "not here")
 
@@ -223,3 +226,53 @@ def test_a_key_too_long_for_a_header_is_declined(disk: Disk) -> None:
             assert await tier.load(keys, blank_rows(2)) == [True, False]
 
     asyncio.run(scenario())
+
+
+class MovesAtMost2GiB(SystemCalls):
+    """Counts what a kernel with its limit per call would move; touches neither memory nor disk."""
+
+    MOST = 0x7FFFF000
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def _count(self, buffers: Sequence[memoryview], offset: int) -> int:
+        moved = min(self.MOST, sum(map(len, buffers)))
+        self.calls.append((offset, moved))
+        return moved
+
+    def preadv(self, fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+        return self._count(buffers, offset)
+
+    def pwritev(self, fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+        return self._count(buffers, offset)
+
+    def allocate(self, fd: int, offset: int, num_bytes: int) -> None:
+        os.ftruncate(fd, offset + num_bytes)
+
+
+def test_tc_37_more_than_one_call_can_move(tmp_path: Path) -> None:
+    slot_bytes = 5 * 2**30
+    system = MovesAtMost2GiB()
+    slabs = SlabFiles(
+        tmp_path,
+        system,
+        slot_bytes=slot_bytes,
+        slots_per_slab=4,
+        num_slots=4,
+        direct=False,
+        free_space_reserve=0,
+    )
+    try:
+        with (tmp_path / "sparse").open("w+b") as sparse:
+            sparse.truncate(slot_bytes)
+            untouched = memoryview(mmap.mmap(sparse.fileno(), slot_bytes))
+        header, row = untouched[:4096], untouched[4096:]
+        for move in (slabs.write, slabs.read):
+            system.calls.clear()
+            move(1, [header, row])
+            starts, counts = zip(*system.calls, strict=True)
+            assert counts == (system.MOST, system.MOST, slot_bytes - 2 * system.MOST)
+            assert starts == (slot_bytes, slot_bytes + system.MOST, slot_bytes + 2 * system.MOST)
+    finally:
+        slabs.close()

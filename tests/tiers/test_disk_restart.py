@@ -117,7 +117,7 @@ def test_a_refused_owner_gives_its_other_roots_back(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_another_namespace_in_the_same_root_is_never_found(disk: Disk) -> None:
+def test_tc_43_another_namespace_in_the_same_root_is_never_found(disk: Disk) -> None:
     async def scenario() -> None:
         async with disk.opened(model_name="first") as tier:
             await disk.store(tier, 1)

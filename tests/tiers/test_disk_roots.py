@@ -202,7 +202,7 @@ def test_a_slot_that_cannot_be_written_is_given_up(disk: Disk, system: FailingPl
     asyncio.run(scenario())
 
 
-def test_a_full_disk_takes_chunks_again_once_there_is_space(disk: Disk, system: FailingPlaces) -> None:
+def test_tc_34_a_full_disk_takes_chunks_again_once_there_is_space(disk: Disk, system: FailingPlaces) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
@@ -261,7 +261,7 @@ def test_a_failure_that_repeats_is_one_line_a_minute(
     assert "(and 99 more since the last such line)" in lines[1]
 
 
-def test_foreign_files_are_left_alone(disk: Disk) -> None:
+def test_tc_41_foreign_files_are_left_alone(disk: Disk) -> None:
     async def scenario() -> None:
         async with disk.opened() as tier:
             await disk.store(tier, 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from disk_harness import Disk, key_of, keys_of, present, rows_for
+from disk_harness import Disk, index_is_written, key_of, keys_of, present, rows_for
 
 from tiering.errors import ConfigError
 from tiering.keys import OffloadKey
@@ -58,7 +58,7 @@ def test_a_call_larger_than_the_tier_keeps_its_head(disk: Disk) -> None:
     asyncio.run(scenario())
 
 
-def test_a_slot_being_read_is_not_taken(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tc_11_a_slot_being_read_is_not_taken(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     preadv = os.preadv
     reading, go_on = threading.Event(), threading.Event()
 
@@ -84,7 +84,7 @@ def test_a_slot_being_read_is_not_taken(disk: Disk, monkeypatch: pytest.MonkeyPa
     asyncio.run(scenario())
 
 
-def test_removals_of_every_kind_give_their_slots_back(disk: Disk) -> None:
+def test_tc_11_a_removals_of_every_kind_give_their_slots_back(disk: Disk) -> None:
     """Capacity 20; ten chunks each go by delete and by failed load; there is room for twenty others."""
 
     async def scenario() -> None:
@@ -103,7 +103,42 @@ def test_removals_of_every_kind_give_their_slots_back(disk: Disk) -> None:
     asyncio.run(scenario())
 
 
-def test_capacity_counts_what_an_earlier_run_left(disk: Disk) -> None:
+def test_tc_11_a_chunks_unlinked_from_outside_give_their_slots_back(disk: Disk) -> None:
+    """Two of the five slabs are removed between two runs: as many chunks are gone, and as many others find room."""
+    settings = {"slab_bytes": 4 * disk.slot_bytes}
+
+    async def scenario() -> None:
+        async with disk.opened(20, **settings) as tier:
+            await disk.store(tier, *range(20))
+        for slab in disk.slabs()[1:3]:
+            slab.unlink()
+        async with disk.opened(20, **settings) as tier:
+            assert (await tier.usage()).num_chunks == 12
+            assert all(await disk.store(tier, *range(100, 108)))
+            assert tier.counters.evicted == 0
+            assert disk.slab_bytes_on_disk() == (await tier.usage()).used_bytes == 20 * disk.slot_bytes
+            assert all(await disk.load(tier, *await present(tier)))
+
+    asyncio.run(scenario())
+
+
+def test_tc_11_b_capacity_counts_what_a_killed_run_left(disk: Disk) -> None:
+    async def scenario() -> None:
+        killed = disk.make(20)
+        await killed.open()
+        await disk.store(killed, *range(15))
+        await index_is_written(killed)
+        killed._roots.release()  # what the end of a process does
+        async with disk.opened(20) as tier:
+            assert (await tier.usage()).num_chunks == 15
+            assert all(await disk.store(tier, *range(100, 110)))
+            assert (await tier.usage()).num_chunks == 20
+            assert disk.slab_bytes_on_disk() == 20 * disk.slot_bytes
+
+    asyncio.run(scenario())
+
+
+def test_tc_11_b_capacity_counts_what_an_earlier_run_left(disk: Disk) -> None:
     async def scenario() -> None:
         async with disk.opened(20) as tier:
             await disk.store(tier, *range(15))
@@ -120,7 +155,7 @@ def test_capacity_counts_what_an_earlier_run_left(disk: Disk) -> None:
     asyncio.run(scenario())
 
 
-def test_many_writers_never_exceed_the_capacity(disk: Disk) -> None:
+def test_tc_11_c_many_writers_never_exceed_the_capacity(disk: Disk) -> None:
     async def scenario() -> None:
         async with disk.opened(20) as tier:
             await asyncio.gather(*(disk.store(tier, *range(start, start + 13)) for start in range(0, 104, 13)))

@@ -43,7 +43,7 @@ def fill_up(path: Path) -> None:
             pass
 
 
-def test_a_tier_that_filled_its_file_system_opens_again(tmp_path: Path) -> None:
+def test_tc_34_a_tier_that_filled_its_file_system_opens_again(tmp_path: Path) -> None:
     """The index did not fit any more: no chunk is lost for that, and a store makes room as ever."""
 
     async def scenario(root: Path) -> None:

