@@ -113,7 +113,7 @@ class _Engine:
         region = SharedOffloadRegion(f"benchmark-{name}-{id(self)}", layout.total_bytes, _NUM_ROWS, None, 1, _ROW_BYTES)
         with ExitStack() as undo:
             undo.callback(region.cleanup)
-            tiers = open_secondary_tiers(config, Namespace("benchmark", row_bytes=_ROW_BYTES), region.row_views)
+            tiers = open_secondary_tiers(config, Namespace("benchmark", row_bytes=_ROW_BYTES), region)
             primary = CPUPrimaryTierOffloadingManager(_NUM_ROWS, "lru", False, mmap_region=region)
             undo.pop_all()
         region.unlink()

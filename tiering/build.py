@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from tiering.config import TieringConfig
 from tiering.engine_config import EngineConfig
-from tiering.errors import ConfigError
 from tiering.isolation import IsolatedTier
 from tiering.job_loop import JobLoop
 from tiering.jobs import TierWorker
@@ -47,11 +45,11 @@ def namespace_of(engine: EngineConfig, block_size_factor: int, row_bytes: int) -
 def open_secondary_tiers(
     config: TieringConfig,
     namespace: Namespace,
-    row_views: Callable[[Sequence[int]], Sequence[memoryview]],
+    region: SharedOffloadRegion,
     *,
     enable_events: bool = False,
 ) -> list[TierWorker]:
-    """Open the configured tiers, in their order; waits until all are open.
+    """Open the configured tiers over the rows of ``region``, in their order; waits until all are open.
 
     Raises:
         Exception: what the first failing tier raised, with a note that names it. The tiers before it are closed again.
@@ -60,7 +58,7 @@ def open_secondary_tiers(
     with ExitStack() as undo:
         for tier_config in config.secondary_tier_configs:
             try:
-                worker = _open(tier_config, namespace, row_views, enable_events=enable_events)
+                worker = _open(tier_config, namespace, region, enable_events=enable_events)
                 undo.callback(_close_again, worker)
                 worker.announce_contents()
                 logger.info("tier %s: %s", worker.name, worker.describe() or "open")
@@ -82,16 +80,16 @@ def _close_again(worker: TierWorker) -> None:
 def _open(
     config: TierConfig,
     namespace: Namespace,
-    row_views: Callable[[Sequence[int]], Sequence[memoryview]],
+    region: SharedOffloadRegion,
     *,
     enable_events: bool,
 ) -> TierWorker:
     if config.isolation == "process":
-        return IsolatedTier(config, _region_of(row_views), namespace, enable_events=enable_events)
+        return IsolatedTier(config, region, namespace, enable_events=enable_events)
     return TierWorker(
         lambda context: SecondaryTierFactory.create_secondary_tier(config, context),
         JobLoop(f"tiering-loop-{config.name or config.type}"),
-        row_views,
+        region.row_views,
         name=config.name or config.type,
         row_bytes=namespace.row_bytes,
         namespace=namespace,
@@ -100,11 +98,3 @@ def _open(
         limits=config.limits,
         breaker=config.breaker,
     )
-
-
-def _region_of(row_views: Callable[[Sequence[int]], Sequence[memoryview]]) -> SharedOffloadRegion:
-    """Return the region whose method ``row_views`` is: another process cannot see rows that are anywhere else."""
-    region = getattr(row_views, "__self__", None)
-    if not isinstance(region, SharedOffloadRegion):
-        raise ConfigError("isolation: 'process': the rows are not in a shared region; allowed: thread")
-    return region

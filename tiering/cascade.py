@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tiering.attached_tier import AttachedTier
 from tiering.keys import OffloadKey
@@ -47,12 +47,20 @@ class Cascade:
                 for key, row in zip(keys, rows, strict=True)
                 if row not in restrictions or tier.matches(restrictions[row])
             }
-            admitted = tier.admit_stores(len(allowed))
-            if admitted:
-                job = TransferJob(next(self._job_ids), tuple(allowed)[:admitted], tuple(allowed.values())[:admitted])
-                self._rows.pin(job.rows)
-                if not tier.submit_store(job):
-                    self._rows.unpin(job.rows)
+            self._submit(tier, allowed)
+
+    def refill(self, keys: Sequence[OffloadKey], rows: Sequence[int], source: AttachedTier) -> None:
+        """Store chunks promoted from ``source`` in the tiers that are asked before it: there they were missing."""
+        for tier in self._tiers[: self._tiers.index(source)]:
+            self._submit(tier, dict(zip(keys, rows, strict=True)))
+
+    def _submit(self, tier: AttachedTier, row_of: Mapping[OffloadKey, int]) -> None:
+        admitted = tier.admit_stores(len(row_of))
+        if admitted:
+            job = TransferJob(next(self._job_ids), tuple(row_of)[:admitted], tuple(row_of.values())[:admitted])
+            self._rows.pin(job.rows)
+            if not tier.submit_store(job):
+                self._rows.unpin(job.rows)
 
     def finish(self, job: TransferJob) -> None:
         """Release the rows of a job that has ended, whatever came of it."""

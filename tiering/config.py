@@ -179,6 +179,9 @@ class TieringConfig(BaseModel):
     promotion_limit: float = Field(
         default=0.5, gt=0, le=1, description="share of the rows that promotions may hold at a time"
     )
+    refill_faster_tiers: bool = Field(
+        default=False, description="whether a chunk promoted from one tier is stored in those asked before it, too"
+    )
     hold_limit: float = Field(
         default=0.5, ge=0, le=1, description="share of the rows that may stay pinned for waiting requests"
     )

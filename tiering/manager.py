@@ -47,6 +47,7 @@ class TieringOffloadingManager(OffloadingManager):
         promotion_limit: float = 0.5,
         hold_limit: float = 0.5,
         hold_seconds: float = 30.0,
+        refill_faster_tiers: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Join the tiers, which are open already and are closed by `shutdown`.
@@ -58,6 +59,7 @@ class TieringOffloadingManager(OffloadingManager):
             promotion_limit: share of the rows that promotions may hold, so that they never starve stores.
             hold_limit: share of the rows that may stay pinned for requests that wait.
             hold_seconds: how long they stay pinned for a request that does not come back.
+            refill_faster_tiers: whether a chunk promoted from one tier is stored in those asked before it, too.
             clock: monotonic seconds.
         """
         num_rows = primary_tier.rows.table.num_rows
@@ -74,6 +76,7 @@ class TieringOffloadingManager(OffloadingManager):
             hold_seconds=hold_seconds,
             clock=clock,
         )
+        self._refill_faster_tiers = refill_faster_tiers
         self._polled = False
         self._is_shut_down = False
 
@@ -188,7 +191,10 @@ class TieringOffloadingManager(OffloadingManager):
             for job in finished.stores:
                 self._cascade.finish(job)
             for job, succeeded in finished.loads:
-                self._lookups.promoted(tier, job, succeeded, self._promotion.finish(job, succeeded))
+                rows = self._promotion.finish(job, succeeded)
+                self._lookups.promoted(tier, job, succeeded, rows)
+                if self._refill_faster_tiers:
+                    self._cascade.refill(self.primary_tier.rows.keys_of(rows), rows, tier)
             for job in finished.overdue_loads:
                 self._promotion.expire(job)
                 self._lookups.promoted(tier, job, [False] * len(job.keys))

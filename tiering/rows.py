@@ -46,6 +46,10 @@ class Rows:
         """Rows that nobody holds."""
         return len(self._free)
 
+    def keys_of(self, rows: Iterable[int]) -> list[OffloadKey]:
+        """Return the keys of rows that have one, in the order given."""
+        return [key for row in rows if (key := self._key_of[row]) is not None]
+
     def lease(self, row: int) -> None:
         """Promise that ``row`` stays until the end of the step."""
         self.table.leases[row] = self.table.step

@@ -209,4 +209,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     shown = {key: value for model in models for key, value in model.model_dump(mode="json").items()}
     plain = {key: str(value) for key, value in shown.items() if isinstance(value, int | float | str)}
     del plain["cpu_bytes_to_use"], plain["type"]
-    assert {key: documented[key] for key in plain} == plain | {"offload_prompt_only": "false"}
+    assert {key: documented[key] for key in plain} == plain | {
+        "offload_prompt_only": "false",
+        "refill_faster_tiers": "false",
+    }

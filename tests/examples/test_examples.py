@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from tiering.testing.object_servers import SeaweedServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,16 +26,19 @@ def test_the_readme_shows_the_embedding_example() -> None:
     assert f"```python\n{shown}\n```" in (ROOT / "README.md").read_text()
 
 
-def test_the_main_job_finds_on_the_disk_what_the_first_process_stored() -> None:
+def test_the_main_job_finds_in_the_bucket_what_the_first_process_stored() -> None:
+    if not SeaweedServer.is_installed():
+        pytest.skip("no SeaweedFS here")
     script = (
         "import sys; sys.path.insert(0, 'examples'); import run_replay; "
-        "sys.exit(run_replay.main(('replay', '--generate', '40', '--row-bytes', '64KiB', '--format', 'json')))"
+        "sys.exit(run_replay.main(('replay', '--generate', '30', '--row-bytes', '64KiB', '--format', 'json')))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.split("== second process")
-    assert '"disk": 0' in first.split('"bytes"')[0]
-    assert '"disk": 0' not in second.split('"bytes"')[0]
+    first, second = (json.loads(life[life.index("{") :]) for life in done.stdout.split("== ")[1:])
+    assert (first["hits"]["s3"], first["mismatches"], second["mismatches"]) == (0, 0, 0)
+    assert second["hits"]["s3"] > 0
+    assert second["prefix_hits"] > first["prefix_hits"]
 
 
 def test_every_public_name_is_where_the_package_says() -> None:

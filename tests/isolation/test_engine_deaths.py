@@ -13,14 +13,11 @@ import pytest
 from isolation_rig import is_alive, isolated, key, wait_until
 from test_isolated_data import memory
 
-from tiering.build import open_secondary_tiers
-from tiering.config import TieringConfig
 from tiering.errors import ConfigError, TierError
-from tiering.naming import Namespace
 from tiering.region.reclaim import reclaim_dead_regions
 from tiering.registry import register_tier
 from tiering.secondary_tier import TransferJob
-from tiering.testing import MemoryTier, MemoryTierConfig, PlainRows
+from tiering.testing import MemoryTier, MemoryTierConfig
 
 HERE = Path(__file__).parent
 
@@ -91,9 +88,3 @@ def test_a_tier_that_only_this_process_knows_is_refused(shared_memory: Path) -> 
     register_tier(CodeTier)
     with pytest.raises(ConfigError, match=r"'isolation-by-code' is registered by code.*; allowed: thread, or an inst"):
         isolated(CodeConfig(), shared_memory).__enter__()
-
-
-def test_rows_that_no_other_process_sees_are_refused() -> None:
-    config = TieringConfig(cpu_bytes_to_use=1, secondary_tier_configs=(MemoryTierConfig(isolation="process"),))
-    with pytest.raises(ConfigError, match="isolation: 'process': the rows are not in a shared region; allowed: thread"):
-        open_secondary_tiers(config, Namespace("model", row_bytes=64), PlainRows(1, 64).row_views)

@@ -215,6 +215,23 @@ def test_tc_89_a_slow_tier_pins_a_bounded_share_of_the_rows() -> None:
     rig.check()
 
 
+@pytest.mark.parametrize("refill", [True, False])
+def test_what_a_slower_tier_had_goes_to_the_faster_ones_if_asked(refill: bool) -> None:
+    rig = Rig(4, "disk", "bucket", refill_faster_tiers=refill)
+    disk, bucket = rig.tiers
+    bucket.objects = set(keys(1, 2))
+    rig.statuses(R1, *keys(1, 2))
+    rig.step()
+    bucket.finish(succeeded=[True, False])
+    rig.step(2)
+    assert [job.keys for job in disk.jobs] == ([(key(1),)] if refill else [])
+    rig.end_jobs()
+    assert disk.objects == ({key(1)} if refill else set())
+    assert not bucket.calls_of("submit_store")
+    rig.finish(R1)
+    rig.check()
+
+
 def test_an_idle_tier_takes_a_broadcast_of_any_size() -> None:
     rig = Rig(8, "disk")
     rig.store(R1, *keys(*range(8)))

@@ -86,7 +86,8 @@ def replay(  # noqa: PLR0917  (typer passes options by keyword)
     if not no_bytes and (secondary_rows is not None or not forward_touch):
         raise typer.BadParameter("--secondary-rows and --no-forward-touch go with --no-bytes")
     if output is Format.TEXT:
-        logging.basicConfig(level=logging.INFO, format="%(message)s")  # what each tier found when it opened
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("tiering").setLevel(logging.INFO)  # what each tier found when it opened
     requests = _requests(trace, generate, seed, limit)
     with _progress() as progress:
         task = progress.add_task("replay", total=len(requests))

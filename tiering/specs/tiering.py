@@ -66,7 +66,7 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
             region = self._open_region(None)
             undo.callback(region.cleanup)
             primary = CPUPrimaryTierOffloadingManager(self.num_blocks, self.eviction_policy, events, mmap_region=region)
-            tiers = open_secondary_tiers(self.config, self.namespace, region.row_views, enable_events=events)
+            tiers = open_secondary_tiers(self.config, self.namespace, region, enable_events=events)
             undo.pop_all()
         self.region = region
         return TieringOffloadingManager(
@@ -76,6 +76,7 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
             promotion_limit=self.config.promotion_limit,
             hold_limit=self.config.hold_limit,
             hold_seconds=self.config.hold_timeout,
+            refill_faster_tiers=self.config.refill_faster_tiers,
         )
 
     def create_handlers(self, kv_caches: CanonicalKVCaches) -> CpuGpuOffloadingHandlers:
