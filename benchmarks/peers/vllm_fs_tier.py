@@ -39,6 +39,7 @@ from tiers.disk.slot_io import slot_bytes_for
 from tiers.disk.tier import DiskTier
 
 _ROWS_PER_JOB = 16
+_THREADS = DiskConfig.model_fields["threads"].default
 
 
 class Rows:
@@ -266,7 +267,7 @@ def run(
     row_kib: Annotated[list[int] | None, typer.Option(help="row sizes; default: 256, 1024, 4096")] = None,
     moved_mib: Annotated[int, typer.Option(help="how much is stored and loaded per round")] = 1024,
     rounds: Annotated[int, typer.Option(help="rounds that count, after one that does not")] = 7,
-    threads: Annotated[int, typer.Option(help="threads of our tier; vLLM's has its default of 16 + 16")] = 4,
+    threads: Annotated[int, typer.Option(help="threads of our tier; vLLM's has its default of 16 + 16")] = _THREADS,
 ) -> None:
     """Print a Markdown table of throughput and CPU time, ours against vLLM's and fio's."""
     place = Path(tempfile.mkdtemp(prefix="tiering-peers-", dir=directory))

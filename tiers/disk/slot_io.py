@@ -64,7 +64,8 @@ class SlotIO:
         self._fingerprint = fingerprint
         self._row_bytes = row_bytes
         slot_bytes = slot_bytes_for(row_bytes)
-        self._max_slots = max(1, _MAX_RUN_BYTES // slot_bytes)
+        # Headers do not count, so that rows of a power of two fill a run.
+        self._max_slots = max(1, _MAX_RUN_BYTES // max(PAGE_BYTES, slot_bytes - PAGE_BYTES))
         self._buffers = BufferPool(self._max_slots, row_bytes, slot_bytes - PAGE_BYTES - row_bytes)
 
     def runs(self, transfers: Iterable[Transfer]) -> list[Run]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -36,6 +36,9 @@ class SlotTable:
     A slot is in one of four states: in the index, free, taken (handed out for a write, until `insert` or
     `give_back`), or retired. A pinned slot is never handed out, not even after its chunk was discarded.
     All methods but ``in`` run on the event loop thread; ``in`` may run on any.
+
+    Attributes:
+        present: the keys of all chunks, at every moment; for membership tests, which may run on any thread.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class SlotTable:
         self._wall_microseconds = wall_microseconds
         self._last_tick = 0
         self._slot_of: OrderedDict[OffloadKey, int] = OrderedDict()
+        self.present: Set[OffloadKey] = self._slot_of.keys()
         self._eviction = eviction(self._slot_of, self._move_to_end)
         # By slot, so that a snapshot can be taken without a walk through the index; 0 and None where there is no chunk.
         self._key_at = np.full(num_slots, None, np.object_)

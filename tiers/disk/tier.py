@@ -62,6 +62,7 @@ class DiskTier(Tier):
         self.counters = DiskCounters()
         system = system or SystemCalls()
         self._table = SlotTable(num_slots, num_roots, EVICTION_RULES[config.eviction], system.wall_microseconds)
+        self._present = self._table.present
         queue = IoQueue(context.run_blocking, config.threads)
         roots = [
             Root(idx, (num_slots - idx + num_roots - 1) // num_roots, self._slot_bytes, config, context)
@@ -146,7 +147,7 @@ class DiskTier(Tier):
 
     def contains(self, key: OffloadKey) -> bool:
         """See `tiering.tier.KnowsKeys`."""
-        return key in self._table
+        return key in self._present
 
     async def lookup(self, keys: Sequence[OffloadKey]) -> list[bool]:
         self._catalogue.expire()
