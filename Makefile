@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check bench gpu-check clean
+.PHONY: run test check bench soak gpu-check clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,6 +26,10 @@ test: $(READY)  ## all tests
 
 bench: $(READY)  ## ratios against this machine's own limits
 	$(BIN)/python -m benchmarks
+
+soak: $(READY)  ## ten minutes under every fault, and 20,000 random histories
+	$(BIN)/python -m benchmarks.soak
+	$(BIN)/python -m pytest tests/manager/test_manager_machine.py --machine-examples 20000
 
 gpu-check:  ## the device path on this machine's GPU; needs torch and numpy, and cuda-bindings for batched copies
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check

@@ -15,7 +15,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tiering.testing.container_sizes import container_sizes
     from tiering.testing.fault_schedule import CONTAINED_FAULTS, Fault, FaultSchedule
     from tiering.testing.faulty_tier import FaultyTier
     from tiering.testing.guarded_rows import GuardedRows
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from tiering.testing.plain_rows import PlainRows
     from tiering.testing.policy_suite import PolicyTests
     from tiering.testing.quiescence import NotQuiescentError, check_quiescent
+    from tiering.testing.remembered import container_sizes
     from tiering.testing.resource_watch import LeakError, ResourceWatch
     from tiering.testing.scripted_tier import Call, ScriptedTier
     from tiering.testing.stepper import Step, SteppedTier, Stepper
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "container_sizes": "container_sizes",
+    "container_sizes": "remembered",
     "CONTAINED_FAULTS": "fault_schedule",
     "Fault": "fault_schedule",
     "FaultSchedule": "fault_schedule",

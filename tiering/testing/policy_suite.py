@@ -21,8 +21,8 @@ from tiering.primary import CPUOffloadingManager
 from tiering.registry import resolve_policy
 from tiering.request import ReqContext
 from tiering.row_table import WRITING, RowTable
-from tiering.testing.container_sizes import container_sizes
 from tiering.testing.quiescence import check_quiescent
+from tiering.testing.remembered import container_sizes
 
 __all__ = ["PolicyTests"]
 

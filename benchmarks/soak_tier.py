@@ -1,0 +1,66 @@
+"""The memory tier of the soak: goes wrong below, and is verified above."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import xxhash
+
+from tiering.keys import OffloadKey
+from tiering.testing import (
+    CONTAINED_FAULTS,
+    Fault,
+    FaultSchedule,
+    FaultyTier,
+    MemoryTier,
+    MemoryTierConfig,
+    TierWrapper,
+)
+from tiering.tier import TierContext
+
+__all__ = ["FAULTS", "SoakTier", "SoakTierConfig"]
+
+FAULTS = (*CONTAINED_FAULTS, Fault.FLIP)
+"""Every fault that leaves the process and its memory whole; the checksum sees what `Fault.FLIP` does."""
+
+
+class SoakTierConfig(MemoryTierConfig):
+    """Settings of a `SoakTier`."""
+
+    type: Literal["soak_memory"] = "soak_memory"  # type: ignore[assignment]
+
+
+class SoakTier(TierWrapper):
+    """A `FaultyTier` over a `MemoryTier`, with a checksum that no fault reaches.
+
+    Attributes:
+        made: all tiers of this class, the latest last.
+        faulty: the tier inside.
+    """
+
+    tier_type = "soak_memory"
+    config_type = SoakTierConfig
+    made: ClassVar[list[SoakTier]] = []
+
+    def __init__(self, config: SoakTierConfig, context: TierContext) -> None:
+        self.faulty = FaultyTier(MemoryTier(config, context), FaultSchedule(), is_on=False)
+        super().__init__(self.faulty)
+        self._checksums: dict[OffloadKey, int] = {}
+        self.made.append(self)
+
+    async def store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
+        checksums = [xxhash.xxh3_64_intdigest(row) for row in rows]
+        self._checksums.update(zip(keys, checksums, strict=True))
+        return await super().store(keys, rows)
+
+    async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
+        answers = await super().load(keys, rows)
+        if not isinstance(answers, list) or len(answers) != len(keys):
+            return answers
+        verified = [
+            done and xxhash.xxh3_64_intdigest(row) == self._checksums.get(key)
+            for key, row, done in zip(keys, rows, answers, strict=True)
+        ]
+        await self.delete([key for key, done, right in zip(keys, answers, verified, strict=True) if done and not right])
+        return verified
