@@ -20,7 +20,7 @@ def main() -> None:
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
 
-    for engine in json.load(sys.stdin):
+    for engine in json.loads(sys.stdin.readline()):
         arguments = dict(engine["llm"])
         if engine.get("tiering") is not None:
             arguments["kv_transfer_config"] = {
