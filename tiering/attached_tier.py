@@ -24,6 +24,8 @@ __all__ = ["AttachedTier", "FinishedJobs"]
 
 logger = logging.getLogger(__name__)
 
+_SECONDS_BETWEEN_LINES = 60.0
+
 
 class FinishedJobs(NamedTuple):
     """What a poll has found.
@@ -76,7 +78,7 @@ class AttachedTier:
         self._lookup_timeout = tier.limits.lookup_timeout
         self._unanswered: dict[OffloadKey, float] = {}
         self._lookups_failed = False
-        self._last_fault = ""
+        self._silent_until: dict[str, float] = {}
 
     def matches(self, names: frozenset[str]) -> bool:
         """Whether the tier's name or type is among ``names``."""
@@ -207,7 +209,7 @@ class AttachedTier:
             jobs.end(job.job_id)
             self.breaker.failed()
             self._count(job, [False] * len(job.keys), is_store=jobs is self._stores)
-            self._fault(f"submit of {len(job.keys)} chunks", error)
+            self._fault("submit", error)
             return False
         return True
 
@@ -272,7 +274,8 @@ class AttachedTier:
 
     def _fault(self, what: str, error: Exception | str) -> None:
         self.stats.faults += 1
-        text = f"{what}: {error if isinstance(error, str) else f'{type(error).__name__}: {error}'}"
-        if text != self._last_fault:  # a fault that repeats is in the counters, not in a thousand log lines
-            self._last_fault = text
-            logger.warning("tier %s failed in %s; this costs misses only", self.name, text)
+        now = self._clock()
+        if now >= self._silent_until.get(what, now):  # what repeats is in the counters, not in a thousand log lines
+            self._silent_until[what] = now + _SECONDS_BETWEEN_LINES
+            text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+            logger.warning("tier %s failed in %s: %s; this costs misses only", self.name, what, text)
