@@ -21,6 +21,8 @@ CROWD = [prompt(number, 150 + 11 * (number % 7), prompt(99, 96)) for number in r
 ROW = 32 * 4 * 2 * 2 * 64 * 4
 """Bytes of a block of 32 tokens: 4 layers, keys and values, 2 heads of 64, fp32."""
 
+TWO_RANKS = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+
 
 def engine(model: Path, tiering: dict[str, Any] | None, rounds: Rounds, **arguments: Any) -> dict[str, Any]:
     """Plan one engine."""
@@ -29,9 +31,9 @@ def engine(model: Path, tiering: dict[str, Any] | None, rounds: Rounds, **argume
     return {"llm": {"model": str(model), **llm}, "tiering": tiering, "rounds": rounds, **extra}
 
 
-def three_times(prompts: list[list[int]], **more: Any) -> Rounds:
-    """Plan to ask the same thrice, the device's cache emptied before each time."""
-    return [{"prompts": prompts, "reset": "device", **more} for _ in range(3)]
+def three_times(prompts: list[list[int]], *, reset: str = "device", **more: Any) -> Rounds:
+    """Plan to ask the same thrice, the device's cache emptied before each time, or the rows too."""
+    return [{"prompts": prompts, "reset": reset, **more} for _ in range(3)]
 
 
 def cpu(**settings: Any) -> dict[str, Any]:
@@ -47,6 +49,7 @@ def slow(seconds: float) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def said(engines: Engines, model: Path) -> dict[str, Rounds]:
     """What each engine has said; one process plays all of them, because importing vLLM takes longest."""
+    emptied = three_times(CROWD, reset="rows", max_tokens=40)
     plans = {
         "without": engine(model, None, three_times(PROMPTS)[:1]),
         "cpu": engine(model, cpu(), three_times(PROMPTS)),
@@ -62,9 +65,9 @@ def said(engines: Engines, model: Path) -> dict[str, Rounds]:
         "crowd, few rows": engine(
             model, cpu(cpu_bytes_to_use=20 * ROW), three_times(CROWD, max_tokens=40)[:2], num_gpu_blocks_override=36
         ),
-        "0 ms": engine(model, slow(0.0), three_times(CROWD, max_tokens=40), num_gpu_blocks_override=36),
-        "30 ms": engine(model, slow(0.03), three_times(CROWD, max_tokens=40), num_gpu_blocks_override=36),
-        "400 ms": engine(model, slow(0.4), three_times(CROWD, max_tokens=40)[:2], num_gpu_blocks_override=36),
+        "0 ms": engine(model, slow(0.0), emptied[:2], num_gpu_blocks_override=36),
+        "30 ms": engine(model, slow(0.03), emptied[:2], num_gpu_blocks_override=36),
+        "400 ms": engine(model, slow(0.4), emptied[:2], num_gpu_blocks_override=36),
     }
     return dict(zip(plans, engines.play(*plans.values()), strict=True))
 
@@ -192,7 +195,7 @@ def test_other_weights_under_the_same_name_hit_nothing(
 def test_two_ranks_say_the_same_and_are_not_mistaken_for_one(
     engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], said: dict[str, Rounds]
 ) -> None:
-    (two,) = engines.play(engine(model, disk(), three_times(PROMPTS)[:2], tensor_parallel_size=2))
+    (two,) = engines.play(engine(model, disk(), three_times(PROMPTS)[:2], tensor_parallel_size=2), **TWO_RANKS)
     assert_same_words(two, said["without"])
     assert two[1]["cached"] == [288, 192, 128, 64]
     ((one,),) = engines.play(engine(model, disk(), three_times(PROMPTS)[:1]))

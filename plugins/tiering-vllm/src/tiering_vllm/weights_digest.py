@@ -92,10 +92,8 @@ def _samples(path: Path) -> Iterator[bytes]:
                 yield header
                 spans = _tensor_spans(header)
         for begin, end, count in spans:
-            step = max(1, (end - begin - _SAMPLE_BYTES) // max(1, count - 1))
-            for offset in sorted(
-                {min(begin + number * step, max(begin, end - _SAMPLE_BYTES)) for number in range(count)}
-            ):
+            last = max(begin, end - _SAMPLE_BYTES)
+            for offset in sorted({begin + (last - begin) * number // (count - 1) for number in range(count)}):
                 yield os.pread(fd, min(_SAMPLE_BYTES, end - offset), offset)
     finally:
         os.close(fd)
