@@ -22,7 +22,7 @@ def test_a_short_soak() -> None:
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     assert "problems: none" in ran.stdout
     assert " 0 mismatches" in ran.stdout
-    faults = dict(re.findall(r"^([A-Z_]+) +[\d,]+ +[\d.]+% +([\d,]+)$", ran.stdout, re.MULTILINE))
+    faults = dict(re.findall(r"^([A-Z_]+) +[\d,]+ +[\d.]+% +([\d,]+) +[\d.]+ MiB$", ran.stdout, re.MULTILINE))
     assert len(faults) == 10
 
 
