@@ -3,9 +3,12 @@ VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+VLLM_VENV := .venv-vllm
+VLLM := $(VLLM_VENV)/bin/python
+VLLM_MODEL := $(VLLM_VENV)/SmolLM2-135M-Instruct
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check bench soak gpu-check clean
+.PHONY: run test check bench soak gpu-check clean run-vllm test-vllm
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,5 +37,15 @@ soak: $(READY)  ## ten minutes under every fault, and 20,000 random histories
 gpu-check:  ## the device path on this machine's GPU; needs torch and numpy, and cuda-bindings for batched copies
 	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu_check
 
+$(VLLM_VENV)/ready: examples/vllm/setup_venv.py
+	$(PYTHON) examples/vllm/setup_venv.py $(VLLM_VENV)
+
+run-vllm: $(VLLM_VENV)/ready  ## conversations with vLLM: without tiering, with it, after a restart; MODEL=... for another model
+	$(if $(MODEL),,$(VLLM) examples/vllm/prepare_model.py $(VLLM_MODEL))
+	$(VLLM) examples/vllm/run_conversations.py --model $(or $(MODEL),$(VLLM_MODEL))
+
+test-vllm: $(VLLM_VENV)/ready  ## the tests of the vLLM plugin, against the real engine
+	$(VLLM) -m pytest tests/vllm
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

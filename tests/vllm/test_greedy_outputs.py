@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from engine_process import Engines, make_model, needs_vllm, prompt
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_vllm]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1200), needs_vllm]
 
 Rounds = list[dict[str, Any]]
 
@@ -70,6 +70,13 @@ def said(engines: Engines, model: Path) -> dict[str, Rounds]:
         "400 ms": engine(model, slow(0.4), emptied[:2], num_gpu_blocks_override=36),
     }
     return dict(zip(plans, engines.play(*plans.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def without(engines: Engines, model: Path) -> Rounds:
+    """What the engine says without tiering."""
+    (rounds,) = engines.play(engine(model, None, three_times(PROMPTS)[:1]))
+    return rounds
 
 
 def assert_same_words(rounds: Rounds, without: Rounds) -> None:
@@ -140,13 +147,13 @@ def disk() -> Iterator[Callable[..., dict[str, Any]]]:
 
 
 def test_a_killed_engine_leaves_its_chunks_and_nothing_else(
-    engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], said: dict[str, Rounds]
+    engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], without: Rounds
 ) -> None:
     process, _ = engines.start(engine(model, disk(), three_times(PROMPTS)[:1]))
     process.kill()
     process.wait()
     ((after,),) = engines.play(engine(model, disk(), three_times(PROMPTS)[:1]))
-    assert after["tokens"] == said["without"][0]["tokens"]
+    assert after["tokens"] == without[0]["tokens"]
     assert after["cached"] == [288, 192, 128, 64]
     assert after["sources"]["disk"] == 288 + 192 + 128 + 64
 
@@ -162,7 +169,7 @@ def test_a_prefix_longer_than_the_rows_comes_as_far_as_it_fits(
 
 
 def test_a_byte_that_has_changed_on_the_disk_is_a_miss(
-    engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], said: dict[str, Rounds]
+    engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], without: Rounds
 ) -> None:
     engines.play(engine(model, disk(), three_times(PROMPTS)[:1]))
     root: Path = disk.folder / "disk"  # type: ignore[attr-defined]
@@ -174,7 +181,7 @@ def test_a_byte_that_has_changed_on_the_disk_is_a_miss(
             content[offset] ^= 1
         slab.write_bytes(content)
     ((after,),) = engines.play(engine(model, disk(), three_times(PROMPTS)[:1]))
-    assert after["tokens"] == said["without"][0]["tokens"]
+    assert after["tokens"] == without[0]["tokens"]
     assert after["cached"] == [0, 0, 0, 0]
     assert after["stats"]["tiers"]["disk"]["corrupt"] > 0
 
@@ -185,19 +192,19 @@ def test_other_weights_under_the_same_name_hit_nothing(
     folder = make_model(tmp_path / "changing", seed=1)
     ((before,),) = engines.play(engine(folder, disk(), three_times(PROMPTS)[:1]))
     make_model(folder, seed=2)
-    (without,), (after,) = engines.play(
+    (unaided,), (after,) = engines.play(
         engine(folder, None, three_times(PROMPTS)[:1]), engine(folder, disk(), three_times(PROMPTS)[:1])
     )
-    assert after["tokens"] == without["tokens"] != before["tokens"]
+    assert after["tokens"] == unaided["tokens"] != before["tokens"]
     assert after["cached"] == [0, 0, 0, 0]
 
 
 def test_two_ranks_say_the_same_and_are_not_mistaken_for_one(
-    engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], said: dict[str, Rounds]
+    engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], without: Rounds
 ) -> None:
     (two,) = engines.play(engine(model, disk(), three_times(PROMPTS)[:2], tensor_parallel_size=2), **TWO_RANKS)
-    assert_same_words(two, said["without"])
+    assert_same_words(two, without)
     assert two[1]["cached"] == [288, 192, 128, 64]
     ((one,),) = engines.play(engine(model, disk(), three_times(PROMPTS)[:1]))
-    assert one["tokens"] == said["without"][0]["tokens"]
+    assert one["tokens"] == without[0]["tokens"]
     assert one["cached"] == [0, 0, 0, 0]
