@@ -32,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder of a model, or its name")
     parser.add_argument("--config", type=Path, help="configuration of the tiers; default: CPU rows and a disk")
-    parser.add_argument("--device-blocks", type=int, default=32, help=f"blocks of {BLOCK_TOKENS} tokens on the device")
+    parser.add_argument("--device-blocks", type=int, default=16, help=f"blocks of {BLOCK_TOKENS} tokens on the device")
     parser.add_argument("--play", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.play is not None:

@@ -65,6 +65,11 @@ def play(llm: Any, each: dict[str, Any]) -> dict[str, Any]:
         "cached": [output.num_cached_tokens for output in outputs],
         "stats": stats,
         "sources": sources(llm),
+        "metrics": {
+            " ".join([metric.name, *filter(None, [metric.labels.get("tier")])]): metric.value
+            for metric in llm.get_metrics()
+            if "tiering" in metric.name
+        },
     }
 
 

@@ -130,6 +130,14 @@ def test_a_slow_tier_serves(said: dict[str, Rounds], name: str) -> None:
     assert said[name][-1]["sources"]["external_unspecified"] > 0
 
 
+def test_the_front_end_shows_the_tiers(said: dict[str, Rounds]) -> None:
+    shown = said["30 ms"][-1]["metrics"]
+    assert shown["vllm:kv_tiering_rows"] == 24
+    assert shown["vllm:kv_tiering_stored_chunks 1:slow"] > 0
+    assert shown["vllm:kv_offload_tiering_read_bytes 1:slow"] > 0
+    assert shown["vllm:kv_tiering_breaker 1:slow"] == 0
+
+
 @pytest.fixture
 def disk() -> Iterator[Callable[..., dict[str, Any]]]:
     """Configurations with a region and a disk tier in one folder in memory; ``region`` is empty at the end."""
