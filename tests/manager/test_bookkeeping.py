@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sized
 
 from manager_rig import Rig, key, keys
 
@@ -18,28 +17,7 @@ from tiering.primary import CPUOffloadingManager
 from tiering.request import ReqContext
 from tiering.reuse_filter import FilterReusedOffloadingManager
 from tiering.secondary_tier import SecondaryTierManager
-from tiering.testing import MemoryTier, MemoryTierConfig, ScriptedTier, drain
-
-
-def sizes(root: object) -> dict[str, int]:
-    """Sizes of all containers that can be reached from an object of this project, by path."""
-    found: dict[str, int] = {}
-    seen: set[int] = set()
-    pending: list[tuple[str, object]] = [("", root)]
-    while pending:
-        path, thing = pending.pop()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, Sized) and not isinstance(thing, str | bytes):
-            found[path] = len(thing)
-        if isinstance(thing, list | tuple) and len(thing) < 10:
-            pending += [(f"{path}[{place}]", part) for place, part in enumerate(thing)]
-        names = [slot for kind in type(thing).__mro__ for slot in getattr(kind, "__slots__", ())]
-        if type(thing).__module__.startswith("tiering"):
-            names += list(getattr(thing, "__dict__", ()))
-            pending += [(f"{path}.{name}", getattr(thing, name)) for name in names if hasattr(thing, name)]
-    return found
+from tiering.testing import MemoryTier, MemoryTierConfig, ScriptedTier, container_sizes, drain
 
 
 def test_tc_91_book_keeping_does_not_grow(policy: str) -> None:
@@ -63,7 +41,7 @@ def test_tc_91_book_keeping_does_not_grow(policy: str) -> None:
             rig.end_jobs()
             rig.manager.take_events()
             rig.step(2)
-            measured.append(sizes(rig.manager))
+            measured.append(container_sizes(rig.manager))
     half, whole = measured
     assert len(half) > 30, "the walk must have found the containers"
     # Contents, ghosts and rows put aside vary within what the rows and the tiers hold.
@@ -154,15 +132,15 @@ def test_recency_lists_do_not_grow_while_rows_are_pinned_and_touched() -> None:
             manager.complete_load(pinned)
             manager.touch(pinned)
             manager.on_schedule_end()
-        grown = {path: size for path, size in sizes(manager).items() if size > 9}
+        grown = {path: size for path, size in container_sizes(manager).items() if size > 9}
         assert not grown
 
 
 def test_the_walk_finds_what_grows() -> None:
     rig = Rig(4, "a")
     assert isinstance(rig.tiers[0], ScriptedTier)
-    before = sizes(rig.manager)
+    before = container_sizes(rig.manager)
     for number in range(50):
         rig.manager.lookup(key(number), ReqContext(f"never finished {number}"))
-    grown = {path for path, size in sizes(rig.manager).items() if size >= 50 > before.get(path, 0)}
+    grown = {path for path, size in container_sizes(rig.manager).items() if size >= 50 > before.get(path, 0)}
     assert any(path.endswith("._requests") for path in grown)
