@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 from tiering.errors import PermanentTierError, TemporaryTierError, TierError
 
-__all__ = ["AccessRefusedError", "ObjectAbsentError", "ObjectDamagedError", "ObjectExistsError", "translated"]
+__all__ = [
+    "AccessRefusedError",
+    "ObjectAbsentError",
+    "ObjectDamagedError",
+    "ObjectExistsError",
+    "opening",
+    "translated",
+]
 
 
 class ObjectAbsentError(PermanentTierError):
@@ -98,6 +105,27 @@ def translated(doing: str, name: str) -> Iterator[None]:
             raise
         # The original is left out of the chain: its text would be logged with it.
         raise meaning from None
+
+
+@contextmanager
+def opening(place: str) -> Iterator[None]:
+    """`translated` around the making of a client: whatever else a library raises then, it cannot use its settings.
+
+    Args:
+        place: where objects are kept, for the message.
+
+    Raises:
+        TierError: in any case of an error.
+    """
+    try:
+        with translated("open", place):
+            yield
+    except TierError:
+        raise
+    except Exception as error:
+        raise PermanentTierError(
+            f"open {place}: the client library refuses its settings ({type(error).__name__}); see storage_options"
+        ) from None
 
 
 def _meaning_of(error: BaseException, what: str) -> Exception | None:

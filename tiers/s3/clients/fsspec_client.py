@@ -16,7 +16,7 @@ from fsspec.asyn import AsyncFileSystem
 from tiering.tier import RunBlocking
 from tiers.s3.clients.object_client import ObjectClient
 from tiers.s3.config import FsspecConfig
-from tiers.s3.errors import ObjectAbsentError, translated
+from tiers.s3.errors import ObjectAbsentError, opening, translated
 from tiers.s3.landing import Landing
 
 __all__ = ["open_fsspec"]
@@ -32,7 +32,7 @@ async def open_fsspec(config: FsspecConfig, run_blocking: RunBlocking) -> Object
         TierError: the settings cannot be used.
     """
     protocol = config.url.partition("://")[0]
-    with translated("open", config.url):
+    with opening(config.url):
         file_system = fsspec.get_filesystem_class(protocol)
         options = {"skip_instance_cache": True, "use_listings_cache": False} | config.storage_options
         root = file_system._strip_protocol(config.url).rstrip("/")

@@ -19,7 +19,7 @@ from tiers.s3.aws_session import new_aws_session
 from tiers.s3.clients.native_calls import NativeCalls
 from tiers.s3.clients.object_client import ObjectClient
 from tiers.s3.config import S3Config
-from tiers.s3.errors import ObjectAbsentError, translated
+from tiers.s3.errors import ObjectAbsentError, opening, translated
 from tiers.s3.landing import Landing
 
 __all__ = ["ObstoreClient"]
@@ -58,7 +58,7 @@ class ObstoreClient(ObjectClient):
                 "obstore does not work in a process forked from one that has used it; allowed: to spawn processes, to "
                 "fork before the first use, or client: s3fs"
             )
-        with translated("open", config.bucket):
+        with opening(config.bucket):
             store = {"s3": _s3_store, "gcs": _gcs_store, "azure": _azure_store}[config.provider](config)
         return cls(store)
 

@@ -13,7 +13,7 @@ import s3fs
 from tiers.s3.aws_session import new_aws_session
 from tiers.s3.clients.object_client import ObjectClient
 from tiers.s3.config import S3Config
-from tiers.s3.errors import translated
+from tiers.s3.errors import opening, translated
 from tiers.s3.landing import Landing
 
 __all__ = ["S3fsClient"]
@@ -39,7 +39,7 @@ class S3fsClient(ObjectClient):
         Raises:
             TierError: the settings cannot be used.
         """
-        with translated("open", config.bucket):
+        with opening(config.bucket):
             fs = s3fs.S3FileSystem(**_arguments(config))
             fs.retries = 1
             await fs.set_session()
