@@ -46,7 +46,8 @@ class _Section(BaseModel):
 
 
 class ObjectLimitsConfig(LimitsConfig):
-    """How much may be under way, and for how long. The deadlines end the requests, not only the waiting for them."""
+    """How much may be under way, and for how long. The deadlines end the requests, not only the waiting for them,
+    and a little earlier: what was answered in time still counts."""
 
     transfers: int = Field(default=16, ge=1, le=1024, description="objects being read or written at a time")
     questions: int = Field(default=64, ge=1, le=1024, description="existence checks at a time")

@@ -35,6 +35,9 @@ R = TypeVar("R")
 
 _SECONDS_BETWEEN_WARNINGS = 60.0
 
+_SHARE_OF_TIMEOUT = 0.9
+"""Requests end a little before the core gives up their call, so that what was answered in time still counts."""
+
 _BYTES_NOT_WORTH_A_THREAD = 2**20
 """Rows up to this size are copied and summed up on the loop: that takes less time than to hand them to a thread."""
 
@@ -119,7 +122,7 @@ class ObjectTier(Tier):
 
     async def _announce(self) -> None:
         self._honours_if_absent = await announce(
-            self._store, self._names.namespace_json, self.context.namespace, _after(self.config.limits.store_timeout)
+            self._store, self._names.namespace_json, self.context.namespace, _deadline(self.config.limits.store_timeout)
         )
         self._is_announced = True
 
@@ -127,7 +130,7 @@ class ObjectTier(Tier):
         begun = self._verdicts.begin()
         num_listed = 0
         with translated("list", self._names.directory):
-            async with asyncio.timeout_at(_after(self.config.limits.load_timeout)):
+            async with asyncio.timeout_at(_deadline(self.config.limits.load_timeout)):
                 async for key in self.keys():
                     self._verdicts.note(key, Verdict.PRESENT, begun)
                     num_listed += 1
@@ -139,14 +142,14 @@ class ObjectTier(Tier):
 
     async def lookup(self, keys: Sequence[OffloadKey]) -> list[bool]:
         """See `Tier.lookup`. Each chunk that nothing is remembered of costs one request for an object's length."""
-        deadline = _after(self.config.limits.lookup_timeout)
+        deadline = _deadline(self.config.limits.lookup_timeout)
         results = await self._for_each("lookup", [self._is_there(key, deadline) for key in keys])
         self.counters.lookup_errors += results.count(None)
         return [found is True for found in results]
 
     async def store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         """See `Tier.store`. A chunk that another engine has stored meanwhile counts as stored."""
-        deadline = _after(self.config.limits.store_timeout)
+        deadline = _deadline(self.config.limits.store_timeout)
         pairs = zip(keys, rows, strict=True)
         results = await self._for_each("store", [self._store_one(key, row, deadline) for key, row in pairs])
         self.counters.store_errors += results.count(None)
@@ -159,7 +162,7 @@ class ObjectTier(Tier):
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         """See `Tier.load`. An object that two readings agree to be damaged is removed, if it is provably ours."""
-        deadline = _after(self.config.limits.load_timeout)
+        deadline = _deadline(self.config.limits.load_timeout)
         pairs = zip(keys, rows, strict=True)
         results = await self._for_each("load", [self._load_one(key, row, deadline) for key, row in pairs])
         self.counters.load_errors += results.count(None)
@@ -282,7 +285,7 @@ class ObjectTier(Tier):
         Raises:
             TierError: all of the chunks may still be there; failures of single ones are logged.
         """
-        deadline = _after(self.config.limits.store_timeout)
+        deadline = _deadline(self.config.limits.store_timeout)
         await self._for_each("delete", [self._delete_one(key, deadline) for key in keys])
 
     async def _delete_one(self, key: OffloadKey, deadline: float) -> bool:
@@ -302,5 +305,5 @@ def _pack(client: ObjectClient, fingerprint: bytes, key: OffloadKey, row: memory
     return client.pack(encode_header(header), row)
 
 
-def _after(seconds: float) -> float:
-    return asyncio.get_running_loop().time() + seconds
+def _deadline(timeout_seconds: float) -> float:
+    return asyncio.get_running_loop().time() + _SHARE_OF_TIMEOUT * timeout_seconds
