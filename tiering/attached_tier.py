@@ -93,6 +93,7 @@ class AttachedTier:
         except Exception as error:  # the tier is not ours
             self.stats.lookup_failures += 1
             self._lookups_failed = True
+            self._unanswered.pop(key, None)
             self._fault("lookup", error)
             return False
         if present is not None:

@@ -22,12 +22,14 @@ from pydantic import (
     SerializeAsAny,
     ValidationError,
     ValidationInfo,
+    field_serializer,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tiering.errors import PluginError
 from tiering.quantities import ByteSize, Duration
+from tiering.redaction import redacted
 from tiering.spelling import did_you_mean
 from tiering.tier import TierConfig
 
@@ -210,6 +212,10 @@ class TieringConfig(BaseModel):
         validation_alias=AliasChoices(*TIER_LIST_KEYS),
         description="the tiers below the CPU rows, in the order in which they are asked",
     )
+
+    @field_serializer("defaults")
+    def _without_secrets(self, defaults: dict[str, Any]) -> Any:
+        return redacted(defaults)
 
     @property
     def copy_cpu_set(self) -> set[int] | None:

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from tiering.config import TIER_LIST_KEYS, AvailablePlugins, TieringConfig
 from tiering.errors import ConfigError, PluginError
+from tiering.redaction import redacted
 from tiering.spelling import did_you_mean
 
 __all__ = ["ABSENT", "KeyPath", "Problem", "config_error", "explain"]
@@ -80,7 +81,7 @@ def config_error(problems: Sequence[Problem], places: Mapping[KeyPath, str]) -> 
             path = path[:-1]
         parts = [problem.place or places[path]]
         parts += [_dotted(problem.path)] if problem.path else []
-        parts += [_shown(problem.value)] if problem.value is not ABSENT else []
+        parts += [_shown(redacted(problem.value, problem.path))] if problem.value is not ABSENT else []
         lines.append(": ".join([*parts, problem.text]))
     if len(lines) == 1:
         return ConfigError(lines[0])

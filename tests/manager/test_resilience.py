@@ -172,6 +172,24 @@ def test_a_question_not_answered_in_time_is_a_miss() -> None:
     rig.check()
 
 
+def test_a_question_that_failed_is_not_late_for_the_next_request() -> None:
+    rig = patient()
+    rig.tier.answers[key(1)] = None
+    assert rig.statuses(R1, key(1)) == [UNKNOWN]
+    rig.step()
+    rig.tier.raise_in("lookup", OSError("unreachable"))
+    assert rig.statuses(R1, key(1)) == [ABSENT]
+    rig.step()
+    rig.now = 1.5
+    assert rig.statuses(R2, key(1)) == [UNKNOWN]
+    assert rig.tier_stats("disk")["lookup_timeouts"] == 0
+    rig.tier.answers[key(1)] = False
+    rig.step()
+    for request in (R1, R2):
+        rig.finish(request)
+    rig.check()
+
+
 def test_a_store_that_does_not_end_keeps_its_rows_and_is_counted_once() -> None:
     rig = patient()
     rig.store(R1, key(1))

@@ -1,0 +1,56 @@
+"""What is shown of a configuration never contains a secret, not even where its key is misspelt."""
+
+from __future__ import annotations
+
+import pytest
+
+from tiering.config_file import parse_config
+from tiering.errors import ConfigError
+from tiering.redaction import MASK, redacted
+
+SECRET = "tell-nobody"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"secret_acces_key": SECRET},
+        {"session_token": [SECRET]},
+        {"access_key_id": {"a": SECRET}},
+        {"storage_options": SECRET},
+        {"storage_options": {"client_kwargs": {"anything": SECRET}}},
+        {"endpoint_url": f"http://{SECRET}:x@host"},
+        {"deep": [{"api_key": SECRET}]},
+        {"password": SECRET},
+    ],
+)
+def test_what_may_be_a_secret_is_masked(settings: dict[str, object]) -> None:
+    shown = redacted(settings)
+    assert SECRET not in repr(shown)
+    assert MASK in repr(shown)
+
+
+def test_what_is_none_is_shown() -> None:
+    settings = {
+        "type": "disk",
+        "root_dirs": ["/a"],
+        "capacity": "1GiB",
+        "limits": {"load_timeout": 3},
+        "o_direct": True,
+    }
+    assert redacted(settings) == settings
+    assert redacted("http://host:9000/path") == "http://host:9000/path"
+
+
+@pytest.mark.parametrize("wrong", [{"secret_acces_key": SECRET}, {"root_dirs": {"token": SECRET}}])
+def test_messages_show_no_secret(wrong: dict[str, object]) -> None:
+    tier = {"type": "disk", "root_dirs": ["/a"], "capacity": 1 << 20} | wrong
+    with pytest.raises(ConfigError) as refused:
+        parse_config({"cpu_bytes_to_use": 1, "secondary_tier_configs": [tier]}, environ={})
+    assert SECRET not in str(refused.value)
+
+
+def test_defaults_are_shown_without_secrets() -> None:
+    config = parse_config({"cpu_bytes_to_use": 1, "defaults": {"storage_options": {"key": SECRET}}}, environ={})
+    assert SECRET not in str(config.model_dump(mode="json"))
+    assert config.defaults == {"storage_options": {"key": SECRET}}
