@@ -15,7 +15,7 @@ __all__ = ["MASK", "redacted"]
 MASK = "**********"
 
 _SECRET_NAME = re.compile(
-    r"secret|token|passw|credential|sas|signature|(^|_)key($|_)|access_?key|api_?key", re.IGNORECASE
+    r"secr|token|passw|credential|sas|signature|(^|_)key($|_)|access_?key|api_?key", re.IGNORECASE
 )
 _FREE_FORM = re.compile(r"options|kwargs|headers", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
