@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import dataclasses
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -181,9 +182,15 @@ class TakesTheFirstBytes(ShelfTier):
 
 
 @breaks("test_a_flipped_bit_is_a_miss")
-class HasNoChecksum(ShelfTier):
-    def is_intact(self, key: OffloadKey) -> bool:
-        return True
+class SumsUpTheFirstHalf(ShelfTier):
+    def checksum(self, data: bytes | memoryview) -> int:
+        return super().checksum(data[: len(data) // 2])
+
+
+@breaks("test_a_corrupt_chunk_is_reported")
+class HidesDamage(ShelfTier):
+    def __init__(self, config: MemoryTierConfig, context: TierContext, place: Path) -> None:
+        super().__init__(config, dataclasses.replace(context, report_corrupt=lambda keys: None), place)
 
 
 @breaks("test_one_lost_object_costs_no_other")
@@ -276,8 +283,7 @@ class TakesOneMore(ShelfTier):
 @breaks("test_what_was_evicted_is_reported")
 class EvictsInSilence(ShelfTier):
     def __init__(self, config: MemoryTierConfig, context: TierContext, place: Path) -> None:
-        super().__init__(config, context, place)
-        object.__setattr__(self.context, "report_evicted", lambda keys: None)
+        super().__init__(config, dataclasses.replace(context, report_evicted=lambda keys: None), place)
 
 
 @breaks("test_a_chunk_is_gone_before_it_is_reported")

@@ -41,16 +41,21 @@ class ShelfTier(MemoryTier):
         self.check_health()
         new = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in self.objects]
         answers = await super().store(keys, rows)
-        self.checksums.update((key, xxhash.xxh3_64_intdigest(row)) for key, row in new)
+        self.checksums.update((key, self.checksum(row)) for key, row in new)
         return answers
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         self.check_health()
-        await self.delete([key for key in keys if key in self.objects and not self.is_intact(key)])
+        corrupt = [key for key in keys if key in self.objects and not self.is_intact(key)]
+        await self.delete(corrupt)
+        self.context.report_corrupt(corrupt)
         return await super().load(keys, rows)
 
     def is_intact(self, key: OffloadKey) -> bool:
-        return xxhash.xxh3_64_intdigest(self.objects[key]) == self.checksums[key]
+        return self.checksum(self.objects[key]) == self.checksums[key]
+
+    def checksum(self, data: bytes | memoryview) -> int:
+        return xxhash.xxh3_64_intdigest(data)
 
     def check_health(self) -> None:
         if self.is_broken:

@@ -249,6 +249,7 @@ class ObjectTier(Tier):
                 self.counters.deleted += 1
         self._verdicts.note(key, verdict)
         self.context.report_evicted([key])
+        self.context.report_corrupt([key])
 
     async def _compute(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.context.row_bytes <= _BYTES_NOT_WORTH_A_THREAD:

@@ -35,6 +35,15 @@ class DamageRules(TierUnderTest):
             assert await tier.load([key]) == [False]
         await tier.must_load(chunks(9))
 
+    @rule(Ability.VERIFIES)
+    async def test_a_corrupt_chunk_is_reported(self, tier: TierSession) -> None:
+        """Many of them and the core leaves the tier alone: its storage fails."""
+        keys = chunks(1, 2, 3)
+        await tier.must_store(keys)
+        self.write_object(tier.tier, keys[1], bytes(self.row_bytes))
+        await tier.load(keys)
+        assert tier.corrupt == [keys[1]]
+
     @rule()
     async def test_one_lost_object_costs_no_other(self, tier: TierSession) -> None:
         """In one batch: first, in the middle, last."""

@@ -132,6 +132,7 @@ class TierSession:
         context: what it was made with.
         evicted: the keys that it has reported, in order.
         present_when_reported: those of them that it then still claimed to have.
+        corrupt: the keys that it has reported as corrupt.
     """
 
     tier: Tier
@@ -140,6 +141,7 @@ class TierSession:
         self.suite = suite
         self.evicted: list[OffloadKey] = []
         self.present_when_reported: list[OffloadKey] = []
+        self.corrupt: list[OffloadKey] = []
         self.context = TierContext(
             name="tier under test",
             row_bytes=suite.row_bytes,
@@ -147,6 +149,7 @@ class TierSession:
             clock=time.monotonic,
             run_blocking=run_blocking,
             report_evicted=self._note_evicted,
+            report_corrupt=self.corrupt.extend,
         )
 
     async def store(self, keys: Sequence[OffloadKey]) -> list[bool]:
