@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
-run: $(READY)  ## the main job: a trace through CPU and disk, twice
+run: $(READY)  ## the main job: a trace through CPU rows, disk and a bucket, twice
 	$(BIN)/python examples/run_replay.py
 
 check: $(READY)  ## style and types
