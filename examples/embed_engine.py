@@ -100,14 +100,17 @@ class Engine:
             kv_layout="block,kv,token,head",
         )
         # tiering: in the scheduler, the manager; in each worker, the handlers over its own KV tensors.
-        self._manager = TieringOffloadingSpec(engine, config).get_manager()
+        self._scheduler = TieringOffloadingSpec(engine, config)
+        self._manager = self._scheduler.get_manager()
         tensors = [
             CanonicalKVCacheTensor(kv.view(NUM_BLOCKS, -1).view(torch.int8), PAGE_BYTES) for kv in self._model.kv
         ]
         caches = CanonicalKVCaches(tensors, [[CanonicalKVCacheRef(index, PAGE_BYTES) for index in range(LAYERS)]])
         self._worker = OffloadingWorker()
-        for handler in TieringOffloadingSpec(replace(engine, rank=0), config).get_handlers(caches):
+        self._rank = TieringOffloadingSpec(replace(engine, rank=0), config)
+        for handler in self._rank.get_handlers(caches):
             self._worker.register_handler(*handler)
+        self._scheduler.unlink_region()  # all have joined: whatever happens now, nothing is left behind
 
     def generate(self, prompt: Sequence[int], num_tokens: int) -> Generated:
         """Decode greedily."""
@@ -135,8 +138,8 @@ class Engine:
         """Let the tiers finish what they were given, then give everything back."""
         while self._manager.has_pending_work():
             self._manager.on_schedule_end()
-        self._worker.shutdown()
-        self._manager.shutdown()
+        self._rank.shutdown()
+        self._scheduler.shutdown()
 
     def _load(
         self, request: ReqContext, keys: Sequence[OffloadKey], block_table: Sequence[int], result: Generated

@@ -5,6 +5,7 @@ One process plays both parts here; a real engine has the manager in its schedule
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import torch
@@ -28,11 +29,12 @@ def main(disk_root: str) -> bool:
     config = parse_config({"cpu_bytes_to_use": "1MiB", "secondary_tier_configs": [disk]})
     kv = torch.randint(-128, 128, (8, 4096), dtype=torch.int8)  # 8 device blocks
     caches = CanonicalKVCaches([CanonicalKVCacheTensor(kv, 4096)], [[CanonicalKVCacheRef(0, 4096)]])
-    engine = EngineConfig("demo", (KVGroup(16, (0,)),), (4096,), num_device_blocks=8, tokens_per_hash=16)
-    manager = TieringOffloadingSpec(engine, config).get_manager()
-    worker = OffloadingWorker()
-    for handler in TieringOffloadingSpec(replace(engine, rank=0), config).get_handlers(caches):
+    engine = EngineConfig(f"demo-{os.getpid()}", (KVGroup(16, (0,)),), (4096,), num_device_blocks=8, tokens_per_hash=16)
+    scheduler, rank = TieringOffloadingSpec(engine, config), TieringOffloadingSpec(replace(engine, rank=0), config)
+    manager, worker = scheduler.get_manager(), OffloadingWorker()
+    for handler in rank.get_handlers(caches):
         worker.register_handler(*handler)
+    scheduler.unlink_region()  # all have joined: whatever happens now, nothing is left behind
 
     request, key = ReqContext("request-1"), make_offload_key(b"hash of the first 16 tokens", 0)
     if (store := manager.prepare_store([key], request)) is not None:  # None: no room now
@@ -51,6 +53,6 @@ def main(disk_root: str) -> bool:
         worker.wait({2})
         manager.complete_load([key])
     manager.on_request_finished(request)
-    worker.shutdown()
-    manager.shutdown()
+    rank.shutdown()
+    scheduler.shutdown()
     return torch.equal(kv[3], computed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -18,11 +19,12 @@ ROOT = Path(__file__).parents[2]
 def test_the_embedding_example_brings_the_chunk_back(tmp_path: Path) -> None:
     example = runpy.run_path(str(ROOT / "examples" / "embedding.py"))
     assert example["main"](str(tmp_path)) is True
+    assert not list(Path("/dev/shm").glob(f"tiering_demo-{os.getpid()}*"))
 
 
 def test_the_readme_shows_the_embedding_example() -> None:
     example = (ROOT / "examples" / "embedding.py").read_text()
-    shown = example[example.index("from dataclasses") :].rstrip()
+    shown = example[example.index("import os") :].rstrip()
     assert f"```python\n{shown}\n```" in (ROOT / "README.md").read_text()
 
 

@@ -62,6 +62,12 @@ class CPUOffloadingSpec(OffloadingSpec):
         yield GPULoadStoreSpec, CPULoadStoreSpec, self._handlers.gpu_to_cpu_handler
         yield CPULoadStoreSpec, GPULoadStoreSpec, self._handlers.cpu_to_gpu_handler
 
+    def shutdown(self) -> None:
+        if self._manager is not None:
+            self._manager.shutdown()
+        if self._handlers is not None:
+            self._handlers.shutdown()
+
     def create_manager(self) -> OffloadingManager:
         """Build the manager, behind the reuse filter if ``store_threshold`` asks for it."""
         manager: OffloadingManager = CPUOffloadingManager(

@@ -60,6 +60,9 @@ class OffloadingSpec(ABC):
     ) -> Iterator[tuple[type[LoadStoreSpec], type[LoadStoreSpec], OffloadingHandler]]:
         """Yield (source, destination, handler) for both directions, built at the first call. Worker processes only."""
 
+    def shutdown(self) -> None:
+        """Give back what this process has built: its manager or its handlers, and its part of the rows' memory."""
+
     @classmethod
     def build_metric_definitions(cls, config: TieringConfig) -> Mapping[str, Any]:
         """Return the metrics that this spec's statistics consist of: name to description."""

@@ -48,6 +48,14 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
             self._tiering_manager = self.create_manager()
         return self._tiering_manager
 
+    def shutdown(self) -> None:
+        """See `OffloadingSpec.shutdown`. Where a tier could not be closed, the region is kept."""
+        if self._tiering_manager is not None:
+            self._tiering_manager.shutdown()
+        super().shutdown()
+        if self.region is not None:
+            self.region.cleanup()
+
     def unlink_region(self) -> None:
         """Remove the region's name, once all workers have joined: whatever kills them, nothing is left behind."""
         if self.region is not None:
