@@ -72,6 +72,9 @@ class RegionConfig(BaseModel):
     join_timeout: Duration = Field(
         default=60.0, description="how long a process waits for the region to be created by another"
     )
+    populate_in_background: bool = Field(
+        default=False, description="whether the scheduler starts before all pages are there; workers wait for theirs"
+    )
 
 
 def _located(path: tuple[str | int, ...], text: str, value: Any) -> ValidationError:

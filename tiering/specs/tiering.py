@@ -119,4 +119,5 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
             directory=self.config.region.directory,
             join_timeout=self.config.region.join_timeout,
             num_replicas=self.engine.kv_replicas,
+            populate_in_background=self.config.region.populate_in_background,
         )
