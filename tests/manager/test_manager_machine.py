@@ -67,6 +67,7 @@ def finds_a_violation(machine: type[ManagerMachine]) -> bool:
         (Rows, "lease", lambda rows, row: None),
         (Cascade, "finish", lambda cascade, job: None),
         (Promotion, "drop", lambda promotion, req_id: None),
+        (Promotion, "_claim", lambda promotion, key, spare: promotion._rows.give_key(spare, key)),
         (Lookups, "finish", lambda lookups, request: None),
     ],
 )

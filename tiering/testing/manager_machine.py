@@ -125,6 +125,14 @@ class ManagerMachine(ManagerModel):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    @rule(request=_a_request, chunks=_some_chunks, seconds=st.sampled_from([0.5, 20.0]))
+    def wait_for_promotions(self, request: ReqContext, chunks: list[OffloadKey], seconds: float) -> None:
+        """One rule, since chance alone would seldom let a load begin, and then be slow or late."""
+        self.look_up(request, chunks)
+        self.step()
+        self.wait(seconds)
+        self.step()
+
     @rule()
     def reset(self) -> None:
         self.manager.reset_cache()

@@ -42,6 +42,7 @@ _NUM_RANKS = 2
 _HALF_BYTES = 32
 _ROW_BYTES = _NUM_RANKS * _HALF_BYTES
 _NUM_ROWS = 8
+_NUM_QUICK_LOADS = 100
 CHUNKS = [make_offload_key(number.to_bytes(8, "big"), number % 3) for number in range(16)]
 _PATTERNS = {chunk: key_pattern(chunk, _ROW_BYTES) for chunk in CHUNKS}
 _BYTES = {chunk: pattern.tobytes() for chunk, pattern in _PATTERNS.items()}
@@ -89,9 +90,10 @@ class ManagerModel(RuleBasedStateMachine):
         self.now = 0.0
         self.rows = PlainRows(_NUM_ROWS, _ROW_BYTES)
         self.scripted = [ScriptedTier(name, self.rows, enable_events=True) for name in "abc"]
+        hedge_quantile = choose(None, 0.9)
         for tier in self.scripted:
             tier.breaker = BreakerConfig() if choose(True, False) else BreakerConfig(min_failures=10**6)
-            tier.limits = LimitsConfig(store_share=choose(0.25, 1.0))
+            tier.limits = LimitsConfig(store_share=choose(0.25, 1.0), hedge_quantile=hedge_quantile)
         self.worker = self._start_worker()
         self.content: dict[str, set[OffloadKey]] = {name: set() for name in ("cpu", "a", "b", "c", "own")}
         own: list[SecondaryTierManager] = [] if self.worker is None else [self.worker]
@@ -106,6 +108,9 @@ class ManagerModel(RuleBasedStateMachine):
             hold_seconds=10.0,
             clock=lambda: self.now,
         )
+        for attached in self.manager._tiers:
+            # As if loads had ended at once before: whatever is open when time goes on is slow, and begun again elsewhere.
+            attached._loads._seconds.extend([0.0] * _NUM_QUICK_LOADS)
         self.promised: set[OffloadKey] = set()
         self.finished: dict[str, set[str]] = {tier.name: set() for tier in self.scripted}
         self.stores: list[OpenCopy] = []
