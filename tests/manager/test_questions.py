@@ -11,7 +11,7 @@ from manager_rig import ROW_BYTES, key, keys, worker_of
 from tiering.keys import OffloadKey
 from tiering.questions import Questions
 from tiering.secondary_tier import TransferJob
-from tiering.testing import MemoryTier, MemoryTierConfig, PlainRows, ResourceWatch
+from tiering.testing import MemoryTier, MemoryTierConfig, PlainRows, ResourceWatch, container_sizes
 from tiering.tier import TierContext
 
 
@@ -37,6 +37,67 @@ def test_a_request_that_ends_takes_its_questions_along() -> None:
     assert questions.take_unasked()[1] == (key(2),)
     questions.forget("r1")
     questions.forget("nobody")
+
+
+def sizes(questions: Questions) -> dict[str, int]:
+    return {path: size for path, size in container_sizes(questions).items() if path and size}
+
+
+def test_an_unnamed_request_collects_in_the_step_of_the_answer_or_not_at_all() -> None:
+    questions = Questions()
+    assert [questions.answer(one, "") for one in keys(1, 2)] == [None, None]
+    batch, _ = questions.take_unasked()
+    questions.take_unasked()
+    assert [questions.answer(one, "") for one in keys(1, 2)] == [None, None], "not answered yet"
+    questions.settle_batch(batch, {key(1): True, key(2): False})
+    assert questions.answer(key(1), "") is True
+    assert questions.answer(key(1), "") is None
+    batch, asked = questions.take_unasked()
+    assert asked == (key(1),), "asked anew in the step in which its answer was collected"
+    assert questions.answer(key(2), "") is None, "what was not there then may be there now"
+    questions.settle_batch(batch, {key(1): True})
+    assert questions.answer(key(1), "") is True
+
+
+def test_unnamed_requests_leave_nothing() -> None:
+    questions = Questions()
+    for number in range(200_000):
+        questions.answer(key(number), "")
+        batch, asked = questions.take_unasked()
+        questions.settle_batch(batch, dict.fromkeys(asked, False))
+    questions.take_unasked()
+    assert sizes(questions) == {"._answers": 1}
+    assert questions.num_open == 0
+
+
+def test_requests_that_a_silent_tier_keeps_waiting_leave_nothing() -> None:
+    questions = Questions()
+    for number in range(200_000):
+        for one in keys(1, 2):
+            assert questions.answer(one, f"request {number}") is None
+        questions.take_unasked()
+        questions.forget(f"request {number}")
+    assert sizes(questions) == {"._waiting": 2, "._batch_of": 2}
+    assert not any(questions._waiting.values())
+
+
+@pytest.mark.parametrize("settled_by_a_store", [False, True])
+def test_a_silent_tier_is_asked_for_so_many_keys_only(settled_by_a_store: bool) -> None:
+    """What it was asked for and has not answered is on its side, even if the answers are of no use any more."""
+    questions = Questions(max_open=10)
+    batches = []
+    for number in range(10):
+        assert questions.answer(key(number), "r1") is None
+        batches.append(questions.take_unasked())
+        if settled_by_a_store:
+            questions.settle({key(number): True})
+    for _ in range(2):
+        assert questions.answer(key(10), "r1") == "10 questions have no answer yet, and no more are asked"
+    assert questions.take_unasked()[1] == ()
+    questions.settle_batch(batches[0][0], {key(0): True})
+    assert questions.answer(key(10), "r1") is None
+    assert questions.take_unasked()[1] == (key(10),)
+    questions.forget("r1")
 
 
 def test_tc_50_a_late_answer_does_not_overtake_a_store() -> None:
