@@ -188,6 +188,7 @@ class AttachedTier:
         """Return `TierStats` by name, with the state of the breaker."""
         self.stats.store_seconds = self._stores.busy_seconds
         self.stats.load_seconds = self._loads.busy_seconds
+        self.stats.process_ends = self._tier.num_ends
         self.stats.jobs_in_flight = len(self._stores) + len(self._loads)
         breaker = {"breaker": self.breaker.state.value, "breaker_opened": self.breaker.num_opened}
         return {**self.stats.as_dict(), **breaker}

@@ -101,6 +101,11 @@ class SecondaryTierManager(ABC):
         """Return what the tier has stored and removed since the last call."""
         return ()
 
+    @property
+    def num_ends(self) -> int:
+        """How often the process it runs in, if that is one of its own, has ended by itself."""
+        return 0
+
     def take_corrupt(self) -> int:
         """Return how many chunks were dropped since the last call because their bytes did not verify."""
         return 0

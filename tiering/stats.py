@@ -23,6 +23,7 @@ class TierStats:
         corrupt: chunks that the tier dropped because their bytes did not verify.
         faults: calls of the tier that broke its contract or raised.
         store_seconds, load_seconds: time during which at least one store, or load, was under way.
+        process_ends: how often its process, if it has one of its own, has ended by itself.
         jobs_in_flight: jobs whose result has not come in yet.
     """
 
@@ -41,6 +42,7 @@ class TierStats:
     stores_shed: int = 0
     corrupt: int = 0
     faults: int = 0
+    process_ends: int = 0
     jobs_in_flight: int = 0
 
     def as_dict(self) -> Mapping[str, Any]:

@@ -72,6 +72,7 @@ METRICS = (
     _tier_counter("corrupt", "chunks of a tier whose bytes did not verify"),
     _tier_counter("faults", "calls in which a tier failed or broke its contract"),
     _tier_counter("breaker_opened", "times that a tier was left alone after failures"),
+    _tier_counter("process_ends", "times that the process of an isolated tier ended by itself"),
     _gauge("breaker", "0 while a tier is used, 1 while it is left alone or tested again", per_tier=True),
     _gauge("jobs_in_flight", "jobs that a tier has not ended", per_tier=True),
     _gauge("rows", "rows of CPU memory"),
