@@ -109,7 +109,7 @@ class ManagerModel(RuleBasedStateMachine):
             clock=lambda: self.now,
         )
         for attached in self.manager._tiers:
-            # As if loads had ended at once before: what is open when time goes on is slow, and is begun again elsewhere.
+            # As if loads had ended at once before: what is open when time goes on is slow, and begun again elsewhere.
             attached._loads._seconds.extend([0.0] * _NUM_QUICK_LOADS)
         self.promised: set[OffloadKey] = set()
         self.finished: dict[str, set[str]] = {tier.name: set() for tier in self.scripted}
