@@ -25,7 +25,11 @@ R = TypeVar("R")
 
 
 class JobLoop:
-    """An event loop on a thread of its own, alive as long as somebody is attached to it."""
+    """An event loop on a thread of its own, alive as long as somebody is attached to it.
+
+    A second thread wakes it. To wake an event loop is a system call, during which a thread gives the interpreter away,
+    and it may be milliseconds until it gets it back from the loop it has just woken: too long for a scheduler.
+    """
 
     def __init__(self, name: str = "tiering-loop") -> None:
         self._name = name
@@ -38,8 +42,13 @@ class JobLoop:
             self._is_ending = False
             self._loop = asyncio.new_event_loop()
             self._loop.set_exception_handler(_report)
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            self._posted: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+            self._threads = [
+                threading.Thread(target=self._run, name=self._name, daemon=True),
+                threading.Thread(target=self._wake, name=f"{self._name}-waker", daemon=True),
+            ]
+            for thread in self._threads:
+                thread.start()
         self._num_attached += 1
 
     def detach(self) -> None:
@@ -47,12 +56,14 @@ class JobLoop:
         self._num_attached -= 1
         if self._num_attached == 0:
             self._is_ending = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            self.post(self._loop.stop)
+            self._posted.put(None)
+            for thread in self._threads:
+                thread.join()
 
     def post(self, function: Callable[[], object]) -> None:
-        """Run ``function`` on the loop thread soon. From any thread; waits for nothing."""
-        self._loop.call_soon_threadsafe(function)
+        """Run ``function`` on the loop thread soon. From any thread; waits for nothing and makes no system call."""
+        self._posted.put(function)
 
     def wait_for(self, coroutine: Coroutine[Any, Any, R], timeout_seconds: float | None = None) -> R:
         """Run a coroutine on the loop and wait for its result. For start and shutdown, never within a step.
@@ -61,6 +72,10 @@ class JobLoop:
             TimeoutError: it has not ended in time. It goes on running.
         """
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_seconds)
+
+    def _wake(self) -> None:
+        while (function := self._posted.get()) is not None:
+            self._loop.call_soon_threadsafe(function)
 
     def _run(self) -> None:
         while not self._is_ending:

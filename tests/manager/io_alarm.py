@@ -54,14 +54,10 @@ class IOAlarm:
 
     Attributes:
         seen: names of the calls, with the place in the code that made them.
-        num_wakes: writes to the self-pipe of an event loop, by which one thread tells another that there is work. They
-            are the one kind of I/O that the scheduler thread does: one byte into a socket of its own process, never
-            waiting.
     """
 
     def __init__(self) -> None:
         self.seen: list[str] = []
-        self.num_wakes = 0
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -74,10 +70,7 @@ class IOAlarm:
 
     def note(self, name: str) -> None:
         frame = sys._getframe(2)
-        if frame.f_code.co_name == "_write_to_self":
-            self.num_wakes += 1
-        else:
-            self.seen.append(f"{name} in {frame.f_code.co_filename}:{frame.f_lineno}")
+        self.seen.append(f"{name} in {frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 def _audit(event: str, arguments: tuple[object, ...]) -> None:

@@ -42,7 +42,6 @@ def test_no_call_does_io(tmp_path: Path) -> None:
             assert stats["stored_chunks"] == 6
             assert stats["loaded_chunks"] >= 4
             check_quiescent(manager, 8)
-            assert alarm.num_wakes > 0, "the watch must have seen the wake-ups at least"
             assert alarm.seen == []
 
 
