@@ -21,3 +21,11 @@ def shared_memory() -> Iterator[Path]:
     """A directory in shared memory, in which no file may be left, as no thread and no descriptor of this process."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tiering-test-") as name, ResourceWatch(name):
         yield Path(name)
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """The file that makes a hostile tier do its deed."""
+    trap = tmp_path / "trap"
+    trap.touch()
+    return trap

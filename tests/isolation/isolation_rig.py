@@ -146,6 +146,7 @@ def isolated(
     num_rows: int = 16,
     events: bool = False,
     restart_delays: RestartDelays = AT_ONCE,
+    reopen_seconds: float | None = None,
     drain_seconds: float = 20.0,
     promotion_limit: float = 1.0,
 ) -> Iterator[IsolationRig]:
@@ -159,6 +160,7 @@ def isolated(
             Namespace("model", row_bytes=ROW_BYTES),
             enable_events=events,
             restart_delays=restart_delays,
+            reopen_seconds=reopen_seconds,
             drain_seconds=drain_seconds,
         )
     except BaseException:

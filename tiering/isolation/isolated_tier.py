@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from tiering.errors import ConfigError
+from tiering.isolation.process_output import explicit_levels
 from tiering.isolation.remote_tier import RemoteTier
 from tiering.isolation.restart_delays import RestartDelays
 from tiering.isolation.tier_host import HostStart
@@ -36,6 +37,7 @@ class IsolatedTier(TierWorker):
         *,
         enable_events: bool = False,
         restart_delays: RestartDelays | None = None,
+        reopen_seconds: float | None = None,
         drain_seconds: float = 20.0,
         close_timeout_seconds: float = 30.0,
     ) -> None:
@@ -47,6 +49,8 @@ class IsolatedTier(TierWorker):
             namespace: of what it stores.
             enable_events: whether somebody will `take_events`.
             restart_delays: when it is started again after it has ended.
+            reopen_seconds: how long a process that was started again may take to open the tier before it is killed.
+                Default: ten times as long as the first one took, and a minute at least.
             drain_seconds: how long `shutdown` waits for its jobs before it is killed.
             close_timeout_seconds: how long `shutdown` waits in all.
 
@@ -57,14 +61,21 @@ class IsolatedTier(TierWorker):
         """
         name = config.name or config.type
         _check_installed(config.type, name)
-        start = HostStart(config, name, namespace, region.layout.num_rows)
+        start = HostStart(config, name, namespace, region.layout.num_rows, explicit_levels())
         limits = config.limits
         patience = 2 * max(limits.lookup_timeout, limits.load_timeout, limits.store_timeout)
         self._drain_seconds = drain_seconds
         self._rows_fd = os.open(region.mmap_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
         def make_tier(context: TierContext) -> RemoteTier:
-            self._remote = RemoteTier(start, context, self._rows_fd, restart_delays or RestartDelays(), patience)
+            self._remote = RemoteTier(
+                start,
+                context,
+                self._rows_fd,
+                restart_delays or RestartDelays(),
+                patience_seconds=patience,
+                reopen_seconds=reopen_seconds,
+            )
             return self._remote
 
         try:

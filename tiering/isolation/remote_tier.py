@@ -14,6 +14,7 @@ from typing import Any
 
 from tiering.errors import PermanentTierError, TemporaryTierError
 from tiering.isolation.channel import ChannelBrokenError, Message
+from tiering.isolation.process_output import ProcessOutput
 from tiering.isolation.restart_delays import RestartDelays
 from tiering.isolation.tier_host import HostStart
 from tiering.isolation.tier_process import TierProcess
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _EXIT_SECONDS = 5.0
 """How long a process whose tier is closed may take to end before it is killed."""
+_LEAST_REOPEN_SECONDS = 60.0
 
 
 class RemoteTier(Tier):
@@ -34,7 +36,8 @@ class RemoteTier(Tier):
     Its "rows" are row numbers: the other process has the memory. Every call has one end: the answer of the other
     process, or a `TemporaryTierError` once that process is gone and nothing of it can touch a row any more. While it
     is gone, calls fail at once. A call that is open for ``patience_seconds`` shows that the process is stuck: it is
-    killed.
+    killed. So is one that was started again and has not opened the tier for ``reopen_seconds``, by default ten times as
+    long as the first one took, and a minute at least.
 
     The answers to `contains` come from a mirror of the tier's index, made from the same reports as KV events: so hits
     promote in the step in which they are looked up, and the scheduler waits for nothing. After a restart the mirror
@@ -56,7 +59,9 @@ class RemoteTier(Tier):
         context: TierContext,
         rows_fd: int,
         restart_delays: RestartDelays,
+        *,
         patience_seconds: float,
+        reopen_seconds: float | None,
     ) -> None:
         super().__init__(start.config, context)
         self.num_ends = 0
@@ -65,6 +70,8 @@ class RemoteTier(Tier):
         self._rows_fd = rows_fd
         self._restart_delays = restart_delays
         self._patience_seconds = patience_seconds
+        self._reopen_seconds = reopen_seconds
+        self._output = ProcessOutput(start.name)
         self._process: TierProcess | None = None
         self._is_serving = False
         self._serving_since = 0.0
@@ -87,7 +94,10 @@ class RemoteTier(Tier):
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._keeper = self._loop.create_task(self._keep_running())
+        began = time.monotonic()
         await self._opened
+        if self._reopen_seconds is None:
+            self._reopen_seconds = max(_LEAST_REOPEN_SECONDS, 10 * (time.monotonic() - began))
 
     def begin_end(self, drain_seconds: float) -> None:
         """Start the process no more, and kill it if it has not ended after ``drain_seconds``."""
@@ -146,17 +156,22 @@ class RemoteTier(Tier):
 
     async def _run_once(self) -> str:
         """Run the process from start to end; return what is to be said about it. It is gone then."""
-        process = await TierProcess.start(self.context.name, self._rows_fd, self.context.run_blocking)
+        process = await TierProcess.start(self.context.name, self._rows_fd, self._output, self.context.run_blocking)
         self._process, self.pid = process, process.pid
         self._found = set()
         fault = ""
+        must_be_open = None if self._reopen_seconds is None else self._loop.time() + self._reopen_seconds
         try:
             process.channel.send((self._start,))
             while not fault:
-                for message in await process.channel.receive():
+                async with asyncio.timeout_at(None if self._is_serving else must_be_open):
+                    messages = await process.channel.receive()
+                for message in messages:
                     fault = fault or self._take(message)
         except EOFError:
             pass
+        except TimeoutError:
+            fault = f"its process has not opened the tier in {self._reopen_seconds:.1f} s"
         except ChannelBrokenError as error:
             fault = f"its process sent {error}"
         finally:
@@ -177,6 +192,10 @@ class RemoteTier(Tier):
                     self._calls.pop(number).set_exception(error)
             case ("held", tuple(keys), bytes(flags)) if len(keys) == len(flags):
                 self._note_held(keys, flags)
+            case ("back", tuple(keys)):
+                self._report(self.context.report_stored, keys)
+            case ("corrupt", tuple(keys)):
+                self._report(self.context.report_corrupt, keys)
             case ("open", bool(is_mirrored), bool(tracks_recency), str(description)):
                 self._note_open(is_mirrored, tracks_recency, description)
             case ("failed", bool(), str(text)):
@@ -210,9 +229,13 @@ class RemoteTier(Tier):
         held.update(itertools.compress(keys, flags))
         gone = tuple(key for key, is_held in zip(keys, flags, strict=True) if not is_held)
         held.difference_update(gone)
-        if gone and self._is_serving:
+        self._report(self.context.report_evicted, gone)
+
+    def _report(self, report: Callable[[Sequence[OffloadKey]], None], keys: tuple[OffloadKey, ...]) -> None:
+        """Pass a report on, unless it is about what a tier being opened finds, of which `_note_open` makes its own."""
+        if keys and self._is_serving:
             # In the next turn, behind the answers that came before: their stores must not be announced after this.
-            self._loop.call_soon(self.context.report_evicted, gone)
+            self._loop.call_soon(report, keys)
 
     # -- data -------------------------------------------------------------------------------------------------------
 

@@ -1,26 +1,32 @@
 """Runs a tier in a process of its own: takes calls from the engine, and reports what they gave and what moved.
 
 From the engine come ``(number, method, keys, rows)``. Back go ``("answer", number, value)``, ``("error", number,
-temporary, text)`` and ``("held", keys, flags)``: which of these chunks the tier holds now.
+temporary, text)``, ``("held", keys, flags)``: which of these chunks the tier holds now, ``("back", keys)``: these are
+there without a store, and ``("corrupt", keys)``: these were dropped, because their bytes did not verify.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import faulthandler
+import itertools
+import logging
 import os
 import pickle
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tiering.errors import TierError, TieringError
 from tiering.isolation.channel import Channel
 from tiering.isolation.hosted_rows import HostedRows
+from tiering.isolation.process_output import LineHandler, copy_levels
 from tiering.job_loop import BlockingThreads
 from tiering.keys import OffloadKey
 from tiering.naming import Namespace
@@ -42,12 +48,14 @@ class HostStart:
         name: the tier's name.
         namespace: of what it stores.
         num_rows: rows in the region, of ``namespace.row_bytes`` each.
+        log_levels: of the engine's loggers, by name.
     """
 
     config: TierConfig
     name: str
     namespace: Namespace
     num_rows: int
+    log_levels: Mapping[str, int] = field(default_factory=dict)
 
 
 class TierHost:
@@ -65,8 +73,16 @@ class TierHost:
         self._loop = asyncio.get_running_loop()
         self._mirrored = False
         threads = BlockingThreads(f"tiering-{start.name}", start.config.threads)
-        row_bytes = start.namespace.row_bytes
-        context = TierContext(start.name, row_bytes, start.namespace, time.monotonic, threads.run, self._report_evicted)
+        context = TierContext(
+            start.name,
+            start.namespace.row_bytes,
+            start.namespace,
+            time.monotonic,
+            threads.run,
+            report_evicted=partial(self._soon, self._send_evicted),
+            report_stored=partial(self._soon, self._send_back),
+            report_corrupt=partial(self._soon, self._send_corrupt),
+        )
         self._tier: Tier = SecondaryTierFactory.create_secondary_tier(start.config, context)
         self._contains = self._tier.contains if isinstance(self._tier, KnowsKeys) else None
         self._touch = self._tier.touch if isinstance(self._tier, TracksRecency) else None
@@ -146,16 +162,23 @@ class TierHost:
         self._channel.send(("held", tuple(keys), flags))
         return flags
 
-    def _report_evicted(self, keys: Sequence[OffloadKey]) -> None:
-        """From any thread. Says what is held when the message is made, so that no later store is taken back by it."""
+    def _soon(self, send: Callable[[tuple[OffloadKey, ...]], None], keys: Sequence[OffloadKey]) -> None:
+        """From any thread. What is sent says what is held then, so that no later store is taken back by it."""
         with suppress(RuntimeError):  # the loop has ended, and with it everybody who wants to know
-            self._loop.call_soon_threadsafe(self._send_evicted, tuple(keys))
+            self._loop.call_soon_threadsafe(send, tuple(keys))
 
     def _send_evicted(self, keys: tuple[OffloadKey, ...]) -> None:
         if self._mirrored:
             self._report_held(keys)
         else:
             self._channel.send(("held", keys, bytes(len(keys))))
+
+    def _send_back(self, keys: tuple[OffloadKey, ...]) -> None:
+        flags = self._report_held(keys)
+        self._channel.send(("back", tuple(itertools.compress(keys, flags)) if flags else keys))
+
+    def _send_corrupt(self, keys: tuple[OffloadKey, ...]) -> None:
+        self._channel.send(("corrupt", keys))
 
 
 def _described(error: BaseException) -> tuple[bool, str]:
@@ -171,6 +194,8 @@ def main(socket_fd: int, rows_fd: int, engine_pid: int) -> None:
         return
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the engine, which ends us
         signal.signal(number, signal.SIG_IGN)
+    logging.root.addHandler(LineHandler(open(2, "wb", buffering=0, closefd=False)))
+    faulthandler.enable()
     asyncio.run(_run(socket.socket(fileno=socket_fd), rows_fd))
 
 
@@ -180,6 +205,7 @@ async def _run(end: socket.socket, rows_fd: int) -> None:
         ((payload,),) = await channel.receive()
         try:
             start: HostStart = pickle.loads(payload)
+            copy_levels(start.log_levels)
             host = TierHost(channel, start, HostedRows(rows_fd, start.num_rows, start.namespace.row_bytes))
             await host.open()
         except Exception as error:

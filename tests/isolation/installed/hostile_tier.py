@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import sys
 import threading
@@ -33,11 +34,36 @@ class HostileTier(MemoryTier):
             raise ValueError("the moon is not full")
         if self.config.deed == "end in open":
             os._exit(7)
+        if self.config.deed == "hang in open" and self.config.while_exists.exists():
+            threading.Event().wait()
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         if self.config.while_exists.exists():
-            DEEDS[self.config.deed](rows)
+            match self.config.deed:
+                case "lose all":
+                    await self._lose_all()
+                case "report corrupt":
+                    self.context.report_corrupt(keys)
+                    await self.delete(keys)
+                case deed:
+                    DEEDS[deed](rows)
         return await super().load(keys, rows)
+
+    async def store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
+        if not self.config.while_exists.exists():
+            self._get_all_back()
+        return await super().store(keys, rows)
+
+    async def _lose_all(self) -> None:
+        lost = dict(self.objects)
+        await self.delete(list(lost))
+        _lost.update(lost)
+
+    def _get_all_back(self) -> None:
+        back = [key for key in _lost if key not in self.objects]
+        self.objects.update({key: _lost[key] for key in back})
+        _lost.clear()
+        self.context.report_stored(back)
 
 
 def leak(rows: Sequence[memoryview]) -> None:
@@ -61,6 +87,22 @@ def print_garbage(rows: Sequence[memoryview]) -> None:
     print("more of it")
 
 
+def print_without_end(rows: Sequence[memoryview]) -> None:
+    for number in range(20_000):
+        print(f"line {number} of a tier that talks a lot", flush=True)
+
+
+def log(rows: Sequence[memoryview]) -> None:
+    logger = logging.getLogger("hostile.words")
+    logger.debug("not to be heard")
+    logger.info("tier hostile: as the engine asks for it")
+    try:
+        raise ValueError("in two\nlines")
+    except ValueError:
+        logger.exception("went wrong in load %d", 1)
+    print("and printed,", end=" ")
+
+
 def write_garbage_to_the_engine(rows: Sequence[memoryview]) -> None:
     for fd in range(3, 64):
         try:
@@ -80,6 +122,8 @@ DEEDS: dict[str, Callable[[Sequence[memoryview]], object]] = {
     "abort": lambda rows: os.abort(),
     "raise SystemExit": raise_exit,
     "leak": leak,
+    "log": log,
+    "print without end": print_without_end,
     "block": block,
     "print garbage": print_garbage,
     "write garbage to the engine": write_garbage_to_the_engine,
@@ -87,6 +131,7 @@ DEEDS: dict[str, Callable[[Sequence[memoryview]], object]] = {
 }
 
 _leaked: list[object] = []
+_lost: dict[OffloadKey, bytes] = {}
 
 
 @hookimpl
