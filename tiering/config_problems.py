@@ -69,7 +69,7 @@ def explain(error: ValidationError, settings: Mapping[str, Any], plugins: Availa
 
 
 def config_error(problems: Sequence[Problem], places: Mapping[KeyPath, str]) -> ConfigError:
-    """Return one error with a line for each problem, ``place: path: value: text``.
+    """Return one error with a line for each problem, ``place: path: value: text``, in the order of the places.
 
     ``places`` says where values stand, at least for the empty path; a value that is not in it stands where the
     innermost value around it does.
@@ -83,9 +83,15 @@ def config_error(problems: Sequence[Problem], places: Mapping[KeyPath, str]) -> 
         parts += [_dotted(problem.path)] if problem.path else []
         parts += [_shown(redacted(problem.value, problem.path))] if problem.value is not ABSENT else []
         lines.append(": ".join([*parts, problem.text]))
+    lines.sort(key=_file_and_line)
     if len(lines) == 1:
         return ConfigError(lines[0])
     return ConfigError("\n  ".join([f"{len(lines)} problems in the configuration:", *lines]))
+
+
+def _file_and_line(line: str) -> tuple[str, int]:
+    place, _, number = line.partition(": ")[0].rpartition(":")
+    return (place, int(number)) if number.isdigit() else ("", 0)
 
 
 def _path_in(settings: Mapping[str, Any], details: ErrorDetails) -> KeyPath:
