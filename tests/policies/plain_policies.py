@@ -128,6 +128,10 @@ class PlainARC(EvictionPolicy):
 class PlainPaperARC(PlainARC):
     policy_name = "plain_arc_paper"
 
+    def insert(self, rows: Sequence[int], keys: Sequence[OffloadKey]) -> None:
+        super().insert(rows, keys)
+        self.trim()
+
     def enter(self, row: int, key: OffloadKey) -> None:
         (self.t2 if key in self.b1 or key in self.b2 else self.t1)[row] = key
 

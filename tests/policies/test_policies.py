@@ -143,6 +143,21 @@ def test_a_third_party_writes_a_policy_in_sixty_lines() -> None:
     check_quiescent(manager, 3)
 
 
+def test_the_ghosts_of_the_paper_have_the_room_it_gives_them() -> None:
+    manager = CPUOffloadingManager(NUM_ROWS, "arc_paper")
+    policy = manager.rows.policy
+    choose = random.Random(1)
+    for number in range(3_000):
+        wanted = keys(*[int(40 * choose.random() ** 2) for _ in range(choose.randint(1, 6))])
+        request = ReqContext(f"request {number}")
+        if (store := manager.prepare_store(wanted, request)) is not None:
+            manager.complete_store(store.keys_to_store)
+        manager.on_request_finished(request)
+        recent, again = len(policy._t1), len(policy._t2)
+        assert recent + len(policy._b1) <= NUM_ROWS
+        assert recent + again + len(policy._b1) + len(policy._b2) <= 2 * NUM_ROWS
+
+
 @pytest.mark.parametrize("name", ["lru", "arc", "arc_paper"])
 def test_a_refused_eviction_changes_nothing(name: str) -> None:
     twins = [CPUOffloadingManager(6, name) for _ in range(2)]

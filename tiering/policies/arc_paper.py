@@ -7,6 +7,8 @@ and the ghosts of T1 share the room with T1 itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tiering.keys import OffloadKey
 from tiering.policies.arc import ARCCachePolicy
 from tiering.policies.policy import EvictionPolicy, hookimpl
@@ -18,6 +20,10 @@ class PaperARCCachePolicy(ARCCachePolicy):
     """ARC with ghost hits promoted to T2 and the paper's bounds on the ghost lists."""
 
     policy_name = "arc_paper"
+
+    def insert(self, rows: Sequence[int], keys: Sequence[OffloadKey]) -> None:
+        super().insert(rows, keys)
+        self._trim_ghosts()
 
     def _enter(self, row: int, key: OffloadKey) -> None:
         if key in self._b1 or key in self._b2:
