@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import faulthandler
+import io
 import itertools
 import logging
 import os
@@ -194,7 +195,7 @@ def main(socket_fd: int, rows_fd: int, engine_pid: int) -> None:
         return
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the engine, which ends us
         signal.signal(number, signal.SIG_IGN)
-    logging.root.addHandler(LineHandler(open(2, "wb", buffering=0, closefd=False)))
+    logging.root.addHandler(LineHandler(io.FileIO(2, "w", closefd=False)))
     faulthandler.enable()
     asyncio.run(_run(socket.socket(fileno=socket_fd), rows_fd))
 
