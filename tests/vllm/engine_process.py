@@ -6,7 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ needs_vllm = pytest.mark.skipif(
 )
 
 
+def _not_expected(pid: int) -> None:
+    pytest.fail(f"process {pid} pauses, but nobody has anything to do then")
+
+
 @dataclass
 class Engines:
     """Plays plans of `serve_rounds.py` in processes that import what this one would.
@@ -33,22 +37,39 @@ class Engines:
     environment: dict[str, str]
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def play(self, *engines: dict[str, Any], **environment: str) -> list[list[dict[str, Any]]]:
-        """Return per engine what its rounds have said, after the process has ended."""
-        process, answers = self.start(*engines, **environment)
+    def play(
+        self,
+        *engines: dict[str, Any],
+        at_pause: Callable[[int], object] = _not_expected,
+        prefix: Sequence[str] = (),
+        **environment: str,
+    ) -> list[list[dict[str, Any]]]:
+        """Return per engine what its rounds have said, after the process has ended. See `start`."""
+        process, answers = self.start(*engines, at_pause=at_pause, prefix=prefix, **environment)
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait() == 0
         return answers
 
     def start(
-        self, *engines: dict[str, Any], **environment: str
+        self,
+        *engines: dict[str, Any],
+        at_pause: Callable[[int], object] = _not_expected,
+        prefix: Sequence[str] = (),
+        **environment: str,
     ) -> tuple[subprocess.Popen[str], list[list[dict[str, Any]]]]:
-        """Return the process, still alive with all its engines played, and what they have said."""
+        """Return the process, still alive with all its engines played, and what they have said.
+
+        Args:
+            engines: the plans.
+            at_pause: is called with the process id at each pause.
+            prefix: a command that runs the process.
+            environment: what differs from that of other processes.
+        """
         log = Path(self.environment["ENGINE_LOG"])
         with log.open("a") as errors:
             process = subprocess.Popen(
-                [sys.executable, str(HERE / "serve_rounds.py")],
+                [*prefix, sys.executable, str(HERE / "serve_rounds.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -64,6 +85,10 @@ class Engines:
         for line in process.stdout:
             if line.startswith("ROUND "):
                 said.append(json.loads(line.removeprefix("ROUND ")))
+            if line == "PAUSE\n":
+                at_pause(process.pid)
+                process.stdin.write("\n")
+                process.stdin.flush()
             if line == "DONE\n":
                 break
         else:
@@ -78,9 +103,3 @@ def make_model(folder: Path, seed: int) -> Path:
         [sys.executable, str(HERE / "tiny_model.py"), str(folder), str(seed)], check=True, capture_output=True
     )
     return folder
-
-
-def prompt(number: int, num_tokens: int, shared: Sequence[int] = ()) -> list[int]:
-    """Return a prompt of this length that begins with ``shared`` and is unlike that of any other number."""
-    own = [3 + (number * 7919 + position * position * 31 + position * 13) % 500 for position in range(num_tokens)]
-    return [*shared, *own][:num_tokens]

@@ -1,8 +1,13 @@
 """Runs vLLM engines one after another in this process, as the plan on standard input says; prints what they said.
 
 The plan is a list of engines: ``{"llm": arguments of LLM, "tiering": extra configuration or null, "rounds": [...]}``,
-a round being ``{"prompts": [[token, ...], ...], "max_tokens": n, "reset": which caches to empty before it}``. For each
-round one line of JSON comes out, and the word ``DONE`` at the end.
+a round being ``{"prompts": [[token, ...], ...], "max_tokens": n, "reset": which caches to empty before it}``. In place
+of its prompts, a round may have ``"continues": [token, ...]``: what was said in the round before, and then these. For
+each round one line of JSON comes out, and the word ``DONE`` at the end.
+
+A round with a ``pause`` comes to a halt in the first step after which a tier's counter has come so far (``{"tier":
+name, "counter": name, "at_least": n}``), or when it has come to its end (``{"at_end": true}``): a line ``PAUSE`` comes
+out, and it goes on after a line has come in. A round with ``{"times": n, "until": such a counter}`` is repeated.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ import sys
 from typing import Any
 
 import torch
+
+_SOURCES = "vllm:prompt_tokens_cached_by_source"
 
 
 def main() -> None:
@@ -34,8 +41,15 @@ def main() -> None:
             }
         llm = LLM(skip_tokenizer_init=True, enforce_eager=True, disable_log_stats=False, **arguments)
         spoil(engine.get("spoil_loads", False))
+        prompts: list[list[int]] = []
         for number, each in enumerate(engine["rounds"]):
-            print("ROUND", json.dumps({"round": number, **play(llm, each)}), flush=True)
+            prompts = each["prompts"] if "prompts" in each else [[*said, *each["continues"]] for said in prompts]
+            for _ in range(each.get("times", 1)):
+                answer = play(llm, prompts, each)
+                if "until" in each and has_come(llm, each["until"]):
+                    break
+            prompts = [[*asked, *said] for asked, said in zip(prompts, answer["tokens"], strict=True)]
+            print("ROUND", json.dumps({"round": number, **answer}), flush=True)
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()
@@ -44,33 +58,92 @@ def main() -> None:
     sys.stdin.read()
 
 
-def play(llm: Any, each: dict[str, Any]) -> dict[str, Any]:
+def play(llm: Any, prompts: list[list[int]], each: dict[str, Any]) -> dict[str, Any]:
     """Generate greedily for the prompts of one round, then let all offloading end."""
     from vllm import SamplingParams
 
     if each.get("reset"):
         assert llm.reset_prefix_cache(reset_connector=each["reset"] == "rows")
+    pause = each.get("pause", {})
+    paused_with: list[int] = []
+    if "counter" in pause:
+        watch_steps(llm, pause, paused_with)
     outputs = llm.generate(
-        [{"prompt_token_ids": prompt} for prompt in each["prompts"]],
+        [{"prompt_token_ids": prompt} for prompt in prompts],
         SamplingParams(temperature=0, max_tokens=each.get("max_tokens", 16), ignore_eos=True, detokenize=False),
         use_tqdm=False,
     )
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-    stats: dict[str, Any] = {}
-    if scheduler.connector is not None:
-        settle(llm)
-        stats = dict(scheduler.connector.connector_scheduler.manager.tiering.get_stats())
-    return {
+    answer: dict[str, Any] = {
         "tokens": [output.outputs[0].token_ids for output in outputs],
         "cached": [output.num_cached_tokens for output in outputs],
-        "stats": stats,
-        "sources": sources(llm),
+        "paused_with": paused_with,
+        "stats": {},
+        "content": {},
+    }
+    if llm.llm_engine.engine_core.engine_core.scheduler.connector is not None:
+        settle(llm)
+        stats = dict(manager(llm).get_stats())
+        answer |= {"stats": stats, "content": content(manager(llm)) if each.get("list") else {}}
+    if pause.get("at_end"):
+        wait_for_leave()
+    metrics = llm.get_metrics()
+    return {
+        **answer,
+        "sources": {each.labels["source"]: each.value for each in metrics if each.name == _SOURCES},
+        "preemptions": next(each.value for each in metrics if each.name == "vllm:num_preemptions"),
         "metrics": {
             " ".join([metric.name, *filter(None, [metric.labels.get("tier")])]): metric.value
-            for metric in llm.get_metrics()
+            for metric in metrics
             if "tiering" in metric.name
         },
     }
+
+
+def watch_steps(llm: Any, pause: dict[str, Any], paused_with: list[int]) -> None:
+    """Pause once, after the step in which the counter has come so far; note how many requests are unfinished then."""
+    engine = llm.llm_engine
+
+    def step() -> Any:
+        outputs = type(engine).step(engine)
+        if has_come(llm, pause):
+            del engine.step
+            paused_with.append(engine.get_num_unfinished_requests())
+            wait_for_leave()
+        return outputs
+
+    engine.step = step
+
+
+def has_come(llm: Any, wanted: dict[str, Any]) -> bool:
+    """Whether a tier's counter has come so far."""
+    stats = manager(llm).get_stats()["tiers"][wanted["tier"]]
+    return bool(stats[wanted["counter"]] >= wanted["at_least"])
+
+
+def manager(llm: Any) -> Any:
+    """Return the tiering manager of an engine."""
+    return llm.llm_engine.engine_core.engine_core.scheduler.connector.connector_scheduler.manager.tiering
+
+
+def wait_for_leave() -> None:
+    """Halt until a line comes in."""
+    print("PAUSE", flush=True)
+    sys.stdin.readline()
+
+
+def content(tiering: Any) -> dict[str, list[str]]:
+    """Return the keys, in hex, that each tier can be asked for, from the tiers themselves."""
+    rows = tiering.primary_tier.rows
+    found = {"cpu": [key.hex() for key, row in rows.index.items() if rows.table.ref_cnt[row] >= 0]}
+    for attached in tiering._tiers:
+        worker = attached._tier
+        found[attached.name] = [key.hex() for key in worker._loop.wait_for(listed(worker._tier))]
+    return found
+
+
+async def listed(tier: Any) -> list[bytes]:
+    """Return all keys of a tier."""
+    return [key async for key in tier.keys()]  # noqa: SIM118  (a tier is no mapping)
 
 
 def settle(llm: Any) -> None:
@@ -78,12 +151,6 @@ def settle(llm: Any) -> None:
     core = llm.llm_engine.engine_core.engine_core
     while core.scheduler.connector.has_pending_push_work():
         core.step()
-
-
-def sources(llm: Any) -> dict[str, int]:
-    """Return the prompt tokens so far that were not computed, by where their KV came from."""
-    name = "vllm:prompt_tokens_cached_by_source"
-    return {metric.labels["source"]: metric.value for metric in llm.get_metrics() if metric.name == name}
 
 
 def spoil(wanted: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ class SlowTierConfig(TierConfig):
 
     type: Literal["slow"] = "slow"
     seconds: float = Field(default=0.0, ge=0, description="how long each call takes")
+    load_seconds: float = Field(default=0.0, ge=0, description="how much longer a load takes")
 
 
 class SlowTier(Tier):
@@ -30,6 +31,7 @@ class SlowTier(Tier):
         super().__init__(config, context)
         self._objects: dict[OffloadKey, np.ndarray] = {}
         self._seconds = config.seconds
+        self._load_seconds = config.load_seconds
 
     async def lookup(self, keys: Sequence[OffloadKey]) -> list[bool]:
         await asyncio.sleep(self._seconds)
@@ -42,10 +44,14 @@ class SlowTier(Tier):
         return [True] * len(keys)
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(self._seconds + self._load_seconds)
         for key, row in zip(keys, rows, strict=True):
             np.copyto(np.frombuffer(row, np.uint8), self._objects[key])
         return [True] * len(keys)
+
+    async def keys(self) -> AsyncIterator[OffloadKey]:
+        for key in list(self._objects):
+            yield key
 
 
 @hookimpl
