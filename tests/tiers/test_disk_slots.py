@@ -202,8 +202,7 @@ def restored(table: SlotTable, root: int, *entries: IndexEntry) -> SlotTable:
 def test_a_full_root_gives_no_fresh_slots() -> None:
     table = SlotTable(8, num_roots=2)
     assert taken(table, 4) == ([0, 1, 2, 3], [])
-    table.insert(key_of(1), 0, table.new_generation())
-    table.insert(key_of(2), 1, table.new_generation())
+    table.insert([IndexEntry(key_of(1), 0, 1), IndexEntry(key_of(2), 1, 2)])
     table.give_back_unbacked(2)
     table.give_back(3)
     assert taken(table, 3, full_roots={0}) == ([3, 5, 7], [])
@@ -215,8 +214,7 @@ def test_a_full_root_gives_no_fresh_slots() -> None:
 def test_an_unusable_root_gives_and_loses_nothing() -> None:
     table = SlotTable(8, num_roots=2)
     slots, _ = table.take(6)
-    for slot in slots:
-        table.insert(key_of(slot), slot, table.new_generation())
+    table.insert([IndexEntry(key_of(slot), slot, slot + 1) for slot in slots])
     assert taken(table, 9, unusable_roots={0}) == ([1, 3, 5, 7], keys_of(1, 3, 5))
     assert taken(table, 9, unusable_roots={0, 1}) == ([], [])
     assert table.keys() == keys_of(0, 2, 4)
@@ -225,15 +223,14 @@ def test_an_unusable_root_gives_and_loses_nothing() -> None:
 def test_a_lost_root_is_forgotten_until_it_is_restored() -> None:
     table = SlotTable(8, num_roots=2)
     slots, _ = table.take(6)
-    for slot in slots[:4]:
-        table.insert(key_of(slot), slot, slot + 1)
-    table.pin(key_of(2))
+    table.insert([IndexEntry(key_of(slot), slot, slot + 1) for slot in slots[:4]])
+    pinned = table.pin([key_of(2)])
     assert table.lose(0) == keys_of(0, 2)
-    assert not table.insert(key_of(4), 4, 9), "a write that ends after its root is lost counts for nothing"
+    assert table.insert([IndexEntry(key_of(4), 4, 9)]) == [], "a write that ends after its root is lost counts for nothing"
     table.give_back(4)
-    table.unpin(2)
+    table.unpin(pinned)
     assert taken(table, 9) == ([1, 3, 7], keys_of(1, 3))
-    table.insert(key_of(1), 1, 20)
+    table.insert([IndexEntry(key_of(1), 1, 20)])
     restored(table, 0, IndexEntry(key_of(1), 2, 10), IndexEntry(key_of(2), 1, 3))
     assert table.keys() == keys_of(2, 1), "what was found again goes before what is here"
     assert table.entry(key_of(1)) == IndexEntry(key_of(1), 1, 20), "the newer write of two counts"
@@ -250,9 +247,8 @@ def test_every_slot_is_handed_out_once_after_recovery() -> None:
 def test_generations_are_the_time_of_day_and_never_go_back() -> None:
     now = 1_000_000
     table = restored(SlotTable(4, wall_microseconds=lambda: now), 0, IndexEntry(key_of(1), 2, 40))
-    assert table.new_generation() == 1_000_000
-    assert table.new_generation() == 1_000_001
+    assert table.new_generations(2) == range(1_000_000, 1_000_002)
     now = 77
-    assert table.new_generation() == 1_000_002
+    assert table.new_generations(3) == range(1_000_002, 1_000_005)
     now = 2_000_000
-    assert table.new_generation() == 2_000_000
+    assert table.new_generations(1) == range(2_000_000, 2_000_001)

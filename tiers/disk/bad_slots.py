@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tiers.disk.slots import IndexEntry
 
 __all__ = ["BadSlots"]
@@ -17,11 +19,12 @@ class BadSlots:
         self._failures: dict[int, int] = {}
         self._unreadable: dict[int, IndexEntry] = {}
 
-    def worked(self, slot: int) -> None:
-        """Note that a slot was read or written."""
+    def worked(self, entries: Iterable[IndexEntry]) -> None:
+        """Note that the slots of these chunks were read or written."""
         if self._failures:
-            self._failures.pop(slot, None)
-            self._unreadable.pop(slot, None)
+            for entry in entries:
+                self._failures.pop(entry.slot, None)
+                self._unreadable.pop(entry.slot, None)
 
     def not_read(self, entry: IndexEntry) -> None:
         """Note that a chunk could not be read from its slot."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tiering.tier import TierContext
 from tiers.disk.bad_slots import BadSlots
@@ -11,7 +11,7 @@ from tiers.disk.counters import DiskCounters
 from tiers.disk.expiry import Expiry
 from tiers.disk.root import Root
 from tiers.disk.roots import Roots
-from tiers.disk.slot_io import Outcome
+from tiers.disk.slot_io import Failures, Outcome
 from tiers.disk.slots import IndexEntry, SlotTable
 from tiers.disk.system_calls import SystemCalls
 
@@ -52,28 +52,27 @@ class Catalogue:
         self._gone(victims)
         return slots
 
-    def settle(self, entry: IndexEntry, outcome: Outcome) -> bool:
-        """Put a slot whose write has ended where it belongs; say whether the chunk is here now."""
-        if outcome is Outcome.DONE:
-            return self._put(entry)
-        if outcome is Outcome.NO_SPACE:
-            self._table.give_back_unbacked(entry.slot)
-        elif self._bad_slots.is_bad(entry.slot):
-            self._counters.bad_slots += 1
-        else:
-            self._table.give_back(entry.slot)
-        return False
+    def settle(self, entries: Sequence[IndexEntry], failures: Failures) -> list[IndexEntry]:
+        """Put slots whose writes have ended where they belong; return the chunks that are here now.
 
-    def _put(self, entry: IndexEntry) -> bool:
-        if not self._table.insert(*entry):
-            return False
-        self._counters.stored += 1
-        journal = self._roots.of(entry.slot).journal
-        if journal is not None:
-            journal.put(entry.key, self._roots.local(entry.slot), entry.generation)
+        The last one of ``entries`` is the last to go.
+        """
+        for entry, outcome in failures.items():
+            if outcome is Outcome.NO_SPACE:
+                self._table.give_back_unbacked(entry.slot)
+            elif self._bad_slots.is_bad(entry.slot):
+                self._counters.bad_slots += 1
+            else:
+                self._table.give_back(entry.slot)
+        stored = self._table.insert([entry for entry in entries if entry not in failures] if failures else entries)
+        self._counters.stored += len(stored)
+        for root, share in self._roots.shares(stored):
+            if root.journal is not None:
+                root.journal.put((key, self._roots.local(slot), generation) for key, slot, generation in share)
         if self._expiry is not None:
-            self._expiry.note(entry)
-        return True
+            for entry in stored:
+                self._expiry.note(entry)
+        return stored
 
     def drop(self, entries: Iterable[IndexEntry]) -> list[IndexEntry]:
         """Drop chunks, unless their key was stored anew meanwhile; return those dropped."""
@@ -96,17 +95,15 @@ class Catalogue:
             self._counters.expired += len(self.drop(self._expiry.take_expired()))
 
     def _gone(self, entries: list[IndexEntry]) -> None:
-        for entry in entries:
-            journal = self._roots.of(entry.slot).journal
-            if journal is not None:
-                journal.delete(entry.key)
+        for root, share in self._roots.shares(entries):
+            if root.journal is not None:
+                root.journal.delete(entry.key for entry in share)
         if entries:
             self._context.report_evicted([entry.key for entry in entries])
 
     def _give_up_bad_slots(self, root: Root) -> None:
         bad = [entry for entry in self._bad_slots.take_unreadable(root.idx) if self._table.holds(entry)]
-        for entry in bad:
-            self._table.retire(entry.key)
+        self._table.retire([entry.key for entry in bad])
         self._counters.bad_slots += len(bad)
         self._gone(bad)
 

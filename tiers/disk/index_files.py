@@ -7,6 +7,7 @@ without fsync and need no order between them and the slabs. ``docs/disk-format.m
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,9 +21,9 @@ from tiers.disk.index_columns import KEYS_AT_A_TIME, IndexColumns
 __all__ = [
     "RecoveredIndex",
     "UnreadableIndexError",
-    "encode_delete",
+    "encode_deletes",
     "encode_journal_start",
-    "encode_put",
+    "encode_puts",
     "encode_snapshot",
     "journal_path",
     "last_epoch",
@@ -92,18 +93,17 @@ def encode_journal_start(identity: bytes, epoch: int) -> bytes:
     return _START.pack(_JOURNAL_MAGIC, _VERSION, 0, identity, epoch, 0)
 
 
-def encode_put(key: OffloadKey, slot: int, generation: int) -> bytes:
-    """Return the journal record saying that a chunk is now in a slot of this root."""
-    return _encode_record(_PUT, key, slot, generation)
+def encode_puts(chunks: Iterable[tuple[OffloadKey, int, int]]) -> list[bytes]:
+    """Return a journal record for each key, slot within this root, and generation: the chunk is now there."""
+    return [_sealed(_RECORD.pack(_PUT, len(key), slot, generation) + key) for key, slot, generation in chunks]
 
 
-def encode_delete(key: OffloadKey) -> bytes:
-    """Return the journal record saying that a chunk is gone."""
-    return _encode_record(_DELETE, key, 0, 0)
+def encode_deletes(keys: Iterable[OffloadKey]) -> list[bytes]:
+    """Return a journal record for each key, saying that the chunk is gone."""
+    return [_sealed(_RECORD.pack(_DELETE, len(key), 0, 0) + key) for key in keys]
 
 
-def _encode_record(kind: int, key: OffloadKey, slot: int, generation: int) -> bytes:
-    record = _RECORD.pack(kind, len(key), slot, generation) + key
+def _sealed(record: bytes) -> bytes:
     return _CHECKSUM.pack(xxhash.xxh3_64_intdigest(record)) + record
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from aiofiles.threadpool.binary import AsyncFileIO
 from tiering.keys import OffloadKey
 from tiers.disk.index_columns import FrozenTable
 from tiers.disk.index_files import (
-    encode_delete,
+    encode_deletes,
     encode_journal_start,
-    encode_put,
+    encode_puts,
     encode_snapshot,
     journal_path,
     remove_index,
@@ -80,13 +80,13 @@ class Journal:
         async with self._changing():
             await self._write_snapshot()
 
-    def put(self, key: OffloadKey, slot: int, generation: int) -> None:
-        """Note that a chunk is now in a slot of this root."""
-        self._note(encode_put(key, slot, generation))
+    def put(self, chunks: Iterable[tuple[OffloadKey, int, int]]) -> None:
+        """Note that chunks, each with its slot within this root and its generation, are now there."""
+        self._note(encode_puts(chunks))
 
-    def delete(self, key: OffloadKey) -> None:
-        """Note that a chunk is gone."""
-        self._note(encode_delete(key))
+    def delete(self, keys: Iterable[OffloadKey]) -> None:
+        """Note that chunks are gone."""
+        self._note(encode_deletes(keys))
 
     async def settled(self) -> None:
         """Wait until everything noted so far was written or has failed."""
@@ -104,8 +104,8 @@ class Journal:
                 self._on_error(error)
         await self._close_file()
 
-    def _note(self, record: bytes) -> None:
-        self._pending.append(record)
+    def _note(self, records: list[bytes]) -> None:
+        self._pending += records
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write_behind())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from tiers.disk.journal import Journal
 from tiers.disk.probe import Health, probe
 from tiers.disk.recovery import Recovery
 from tiers.disk.root import Root
-from tiers.disk.slots import SlotTable
+from tiers.disk.slots import IndexEntry, SlotTable
 from tiers.disk.system_calls import SystemCalls
 
 __all__ = ["Roots"]
@@ -69,6 +69,9 @@ class Roots:
     def __iter__(self) -> Iterator[Root]:
         return iter(self._roots)
 
+    def __getitem__(self, idx: int) -> Root:
+        return self._roots[idx]
+
     def of(self, slot: int) -> Root:
         """Return the root in which a slot lies."""
         return self._roots[slot % len(self._roots)]
@@ -76,6 +79,16 @@ class Roots:
     def local(self, slot: int) -> int:
         """Return the number of a slot within its root."""
         return slot // len(self._roots)
+
+    def shares(self, entries: Sequence[IndexEntry]) -> list[tuple[Root, Sequence[IndexEntry]]]:
+        """Return the roots in which these chunks lie, each with its own ones in the same order."""
+        num_roots = len(self._roots)
+        if num_roots == 1:
+            return [(self._roots[0], entries)] if entries else []
+        shares: dict[int, list[IndexEntry]] = {}
+        for entry in entries:
+            shares.setdefault(entry.slot % num_roots, []).append(entry)
+        return [(self._roots[idx], share) for idx, share in shares.items()]
 
     def unusable(self) -> list[int]:
         """Return the numbers of the roots that take no writes."""

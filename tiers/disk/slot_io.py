@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import errno
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import xxhash
 
@@ -14,7 +15,7 @@ from tiers.disk.slab import SlabFiles
 from tiers.disk.slot_buffers import BufferPool, SlotBuffers, copy_row, is_page_aligned
 from tiers.disk.slots import IndexEntry
 
-__all__ = ["HasSlabs", "Outcome", "Run", "SlotIO", "Transfer", "slot_bytes_for"]
+__all__ = ["Failures", "HasSlabs", "Outcome", "Run", "SlotIO", "slot_bytes_for"]
 
 _MAX_RUN_BYTES = 4 * 2**20
 
@@ -36,15 +37,25 @@ class Outcome(enum.Enum):
     """What the slot holds is not what the index says, or the slab is gone."""
 
 
-class Transfer(NamedTuple):
-    """One row on its way from or to the slot of ``entry``; slots are numbered over all roots."""
-
-    entry: IndexEntry
-    row: memoryview
+Failures = dict[IndexEntry, Outcome]
+"""How transfers ended that are not `Outcome.DONE`."""
 
 
-Run = Sequence[Transfer]
-"""Transfers whose slots are neighbours in one slab, in ascending order."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows on their way from or to neighbouring slots of one slab.
+
+    Attributes:
+        root: number of the root.
+        first_slot: number of the first slot, within the root.
+        entries: what is, or is to be, in the slots, in ascending order.
+        rows: as many rows in the same order.
+    """
+
+    root: int
+    first_slot: int
+    entries: list[IndexEntry]
+    rows: list[memoryview]
 
 
 class HasSlabs(Protocol):
@@ -68,86 +79,89 @@ class SlotIO:
         self._max_slots = max(1, _MAX_RUN_BYTES // max(PAGE_BYTES, slot_bytes - PAGE_BYTES))
         self._buffers = BufferPool(self._max_slots, row_bytes, slot_bytes - PAGE_BYTES - row_bytes)
 
-    def runs(self, transfers: Iterable[Transfer]) -> list[Run]:
+    def runs(self, entries: Sequence[IndexEntry], rows: Sequence[memoryview]) -> list[Run]:
         """Cut transfers of distinct slots into runs of a size that keeps several threads busy."""
         num_roots = len(self._roots)
-        runs: list[list[Transfer]] = []
-        expected_slot = -1
-        for transfer in sorted(transfers, key=self._place):
-            slot = transfer.entry.slot
-            begins_slab = slot // num_roots % self._roots[slot % num_roots].slabs.slots_per_slab == 0
-            if slot == expected_slot and not begins_slab and len(runs[-1]) < self._max_slots:
-                runs[-1].append(transfer)
-            else:
-                runs.append([transfer])
-            expected_slot = slot + num_roots
-        return list(runs)
+        runs: list[Run] = []
+        for idx, root in enumerate(self._roots):
+            mine = [pair for pair in zip(entries, rows, strict=True) if pair[0].slot % num_roots == idx]
+            expected_slot = -1
+            for entry, row in sorted(mine, key=_slot_of):
+                slot = entry.slot // num_roots
+                begins_slab = slot % root.slabs.slots_per_slab == 0
+                if slot != expected_slot or begins_slab or len(runs[-1].rows) == self._max_slots:
+                    runs.append(Run(idx, slot, [], []))
+                runs[-1].entries.append(entry)
+                runs[-1].rows.append(row)
+                expected_slot = slot + 1
+        return runs
 
-    def _place(self, transfer: Transfer) -> tuple[int, int]:
-        slot, root = divmod(transfer.entry.slot, len(self._roots))
-        return root, slot
-
-    def write(self, run: Run) -> list[Outcome]:
+    def write(self, run: Run) -> Failures:
         """Write rows with their headers; where a joined write fails, each slot is tried by itself."""
         return self._each_alone_on_error(self._write, run)
 
-    def read(self, run: Run) -> list[Outcome]:
+    def read(self, run: Run) -> Failures:
         """Fill rows and verify them; where a joined read fails, each slot is tried by itself.
 
-        Nothing but the rows is written to. A row whose outcome is not `Outcome.DONE` may hold anything.
+        Nothing but the rows is written to. The row of a failure may hold anything.
         """
         return self._each_alone_on_error(self._read, run)
 
-    def _each_alone_on_error(self, move: Callable[[Run, SlotBuffers], list[Outcome]], run: Run) -> list[Outcome]:
+    def _each_alone_on_error(self, move: Callable[[Run, SlotBuffers], Failures], run: Run) -> Failures:
         bounce = self._must_bounce(run)
         buffers = self._buffers.take(bounce=bounce)
         try:
             return move(run, buffers)
         except OSError as error:
-            if len(run) > 1:
-                return [self._each_alone_on_error(move, [transfer])[0] for transfer in run]
+            if len(run.rows) > 1:
+                alone = [
+                    Run(run.root, run.first_slot + place, [entry], [row])
+                    for place, (entry, row) in enumerate(zip(run.entries, run.rows, strict=True))
+                ]
+                return {
+                    entry: outcome for one in alone for entry, outcome in self._each_alone_on_error(move, one).items()
+                }
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return [Outcome.NO_SPACE]
-            return [Outcome.CORRUPT if isinstance(error, FileNotFoundError) else Outcome.FAILED]
+                return {run.entries[0]: Outcome.NO_SPACE}
+            return {run.entries[0]: Outcome.CORRUPT if isinstance(error, FileNotFoundError) else Outcome.FAILED}
         finally:
             self._buffers.give_back(buffers, bounce=bounce)
 
-    def _write(self, run: Run, buffers: SlotBuffers) -> list[Outcome]:
-        root, first_slot = self._place(run[0])
-        rows = [transfer.row for transfer in run]
-        for header, transfer in zip(buffers.headers, run, strict=False):
-            header[:] = self._header(transfer, transfer.row)
-        places = buffers.rows(rows)
-        if places is not rows:
-            for place, row in zip(places, rows, strict=True):
+    def _write(self, run: Run, buffers: SlotBuffers) -> Failures:
+        for header, entry, row in zip(buffers.headers, run.entries, run.rows, strict=False):
+            header[:] = self._header(entry, row)
+        places = buffers.rows(run.rows)
+        if places is not run.rows:
+            for place, row in zip(places, run.rows, strict=True):
                 copy_row(place, row)
-        buffers.clear_padding(len(run))
-        self._roots[root].slabs.write(first_slot, buffers.vector(rows))
-        return [Outcome.DONE] * len(run)
+        buffers.clear_padding(len(run.rows))
+        self._roots[run.root].slabs.write(run.first_slot, buffers.vector(run.rows))
+        return {}
 
-    def _read(self, run: Run, buffers: SlotBuffers) -> list[Outcome]:
-        root, first_slot = self._place(run[0])
-        rows = [transfer.row for transfer in run]
-        for header in buffers.headers[: len(run)]:
+    def _read(self, run: Run, buffers: SlotBuffers) -> Failures:
+        for header in buffers.headers[: len(run.rows)]:
             # What lies behind the end of the file stays as it is, and must not pass for what was read.
             header[:8] = bytes(8)
-        self._roots[root].slabs.read(first_slot, buffers.vector(rows))
-        places = buffers.rows(rows)
-        outcomes = []
-        for header, place, transfer in zip(buffers.headers, places, run, strict=False):
-            intact = bytes(header) == self._header(transfer, place)
-            outcomes.append(Outcome.DONE if intact else Outcome.CORRUPT)
-            if intact and place is not transfer.row:
-                copy_row(transfer.row, place)
-        return outcomes
+        self._roots[run.root].slabs.read(run.first_slot, buffers.vector(run.rows))
+        failures = {}
+        places = buffers.rows(run.rows)
+        for header, place, entry, row in zip(buffers.headers, places, run.entries, run.rows, strict=False):
+            if bytes(header) != self._header(entry, place):
+                failures[entry] = Outcome.CORRUPT
+            elif place is not row:
+                copy_row(row, place)
+        return failures
 
-    def _header(self, transfer: Transfer, row: memoryview) -> bytes:
-        key, _, generation = transfer.entry
+    def _header(self, entry: IndexEntry, row: memoryview) -> bytes:
         checksum = xxhash.xxh3_64_intdigest(row)
-        return encode_header(SlotHeader(self._fingerprint, key, generation, self._row_bytes, checksum))
+        return encode_header(SlotHeader(self._fingerprint, entry.key, entry.generation, self._row_bytes, checksum))
 
     def _must_bounce(self, run: Run) -> bool:
         """Say whether direct I/O is on and cannot use these rows as its buffers."""
-        if not self._roots[self._place(run[0])[0]].slabs.direct:
+        if not self._roots[run.root].slabs.direct:
             return False
-        return self._row_bytes % PAGE_BYTES != 0 or not all(is_page_aligned(transfer.row) for transfer in run)
+        return self._row_bytes % PAGE_BYTES != 0 or not all(map(is_page_aligned, run.rows))
+
+
+def _slot_of(transfer: tuple[IndexEntry, memoryview]) -> int:
+    return transfer[0].slot

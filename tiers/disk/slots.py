@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ class SlotTable:
         # first; slots never used are represented by the first of them.
         self._unbacked = [[root] for root in range(num_roots)]
         self._first_unused = list(range(num_roots))
-        self._pins: Counter[int] = Counter()
+        self._pins: dict[int, int] = {}
         self._discarded_while_pinned: set[int] = set()
         self._lost_roots: set[int] = set()
 
@@ -146,8 +146,7 @@ class SlotTable:
         """Forget all chunks and slots of a root until it is restored; return the keys."""
         self._lost_roots.add(root)
         lost = [key for key, slot in self._slot_of.items() if slot % self._num_roots == root]
-        for key in lost:
-            self.retire(key)
+        self.retire(lost)
         self._free[root].clear()
         self._unbacked[root] = []
         return lost
@@ -174,15 +173,11 @@ class SlotTable:
         return sorted(slots), victims
 
     def _evict(self, count: int, usable_roots: list[int]) -> list[IndexEntry]:
-        def may_go(slot: int) -> bool:
-            return slot not in self._pins and (not some_unusable or slot % self._num_roots in usable_roots)
+        def must_stay(slot: int) -> bool:
+            return slot in self._pins or slot % self._num_roots not in usable_roots
 
-        some_unusable = len(usable_roots) < self._num_roots
-        victims = []
-        for key in self._eviction.victims(count, may_go):
-            slot = self.retire(key)
-            victims.append(IndexEntry(key, slot, self._generations[slot]))
-        return victims
+        all_usable = len(usable_roots) == self._num_roots
+        return self.retire(self._eviction.victims(count, self._pins.__contains__ if all_usable else must_stay))
 
     def _take_unbacked(self, heap: list[int]) -> int:
         slot = heappop(heap)
@@ -205,63 +200,73 @@ class SlotTable:
         if root not in self._lost_roots:
             heappush(self._unbacked[root], slot)
 
-    def new_generation(self) -> int:
-        """Return the number of the next write: the microsecond of its begin, or a higher one.
+    def new_generations(self, count: int) -> range:
+        """Return the numbers of the next ``count`` writes: the microsecond of their begin, or higher ones.
 
         Higher than all before even if the clock went backwards; comparable among roots and runs.
         """
-        self._last_tick = max(self._last_tick + 1, self._wall_microseconds())
-        return self._last_tick
+        first = max(self._last_tick + 1, self._wall_microseconds())
+        self._last_tick = first + count - 1
+        return range(first, first + count)
 
-    def _move_to_end(self, key: OffloadKey) -> None:
-        self._slot_of.move_to_end(key)
-        self._last_tick += 1
-        self._recency[self._slot_of[key]] = self._last_tick
+    def _move_to_end(self, keys: Iterable[OffloadKey]) -> None:
+        for key in keys:
+            self._slot_of.move_to_end(key)
+            self._last_tick += 1
+            self._recency[self._slot_of[key]] = self._last_tick
 
-    def insert(self, key: OffloadKey, slot: int, generation: int) -> bool:
-        """Put a chunk, absent so far, into the index under a taken slot, as the last to go.
+    def insert(self, entries: Iterable[IndexEntry]) -> list[IndexEntry]:
+        """Put chunks, absent so far, into the index under taken slots, the last one given as the last to go.
 
-        False, and nothing done, if its root was lost meanwhile.
+        Return them, but for those whose root was lost meanwhile, with which nothing is done.
         """
-        if slot % self._num_roots in self._lost_roots:
-            return False
-        self._slot_of[key] = slot
-        self._key_at[slot] = key
-        self._generations[slot] = generation
-        self._last_tick += 1
-        self._recency[slot] = self._last_tick
-        return True
+        if self._lost_roots:
+            entries = [entry for entry in entries if entry.slot % self._num_roots not in self._lost_roots]
+        inserted = list(entries)
+        for key, slot, generation in inserted:
+            self._slot_of[key] = slot
+            self._key_at[slot] = key
+            self._generations[slot] = generation
+            self._last_tick += 1
+            self._recency[slot] = self._last_tick
+        return inserted
 
     def discard(self, key: OffloadKey) -> None:
         """Remove a chunk from the index; its slot becomes free once it has no pins."""
-        slot = self.retire(key)
+        [(_, slot, _)] = self.retire([key])
         if slot in self._pins:
             self._discarded_while_pinned.add(slot)
         else:
             self.give_back(slot)
 
-    def retire(self, key: OffloadKey) -> int:
-        """Remove a chunk from the index, and return its slot, which is never handed out again."""
-        self._eviction.forget(key)
-        slot = self._slot_of.pop(key)
-        self._vacate(slot)
-        return slot
+    def retire(self, keys: Sequence[OffloadKey]) -> list[IndexEntry]:
+        """Remove chunks from the index, and return what it said; their slots are never handed out again."""
+        self._eviction.forget(keys)
+        slots = [self._slot_of.pop(key) for key in keys]
+        for slot in slots:
+            self._vacate(slot)
+        return [IndexEntry(key, slot, self._generations[slot]) for key, slot in zip(keys, slots, strict=True)]
 
     def _vacate(self, slot: int) -> None:
         self._key_at[slot] = None
         self._recency[slot] = 0
 
-    def pin(self, key: OffloadKey) -> IndexEntry | None:
-        """Keep the chunk's slot from being handed out until `unpin`; None if the chunk is absent."""
-        entry = self.entry(key)
-        if entry is not None:
-            self._pins[entry.slot] += 1
-        return entry
+    def pin(self, keys: Iterable[OffloadKey]) -> list[IndexEntry]:
+        """Keep the slots of those chunks that are here from being handed out until `unpin`; return these chunks."""
+        entries = []
+        for key in keys:
+            slot = self._slot_of.get(key)
+            if slot is not None:
+                self._pins[slot] = self._pins.get(slot, 0) + 1
+                entries.append(IndexEntry(key, slot, self._generations[slot]))
+        return entries
 
-    def unpin(self, slot: int) -> None:
-        """Take one pin off a slot."""
-        self._pins[slot] -= 1
-        if self._pins[slot] == 0:
+    def unpin(self, entries: Iterable[IndexEntry]) -> None:
+        """Take one pin off each of these slots."""
+        for _, slot, _ in entries:
+            if self._pins[slot] > 1:
+                self._pins[slot] -= 1
+                continue
             del self._pins[slot]
             if slot in self._discarded_while_pinned:
                 self._discarded_while_pinned.remove(slot)
@@ -273,12 +278,8 @@ class SlotTable:
 
     def touch(self, keys: Iterable[OffloadKey]) -> None:
         """Note that these chunks were used, the last one given last of all; absent ones are skipped."""
-        for key in keys:
-            if key in self._slot_of:
-                self._eviction.touch(key)
+        self._eviction.touch([key for key in keys if key in self._slot_of])
 
     def refresh(self, keys: Iterable[OffloadKey]) -> None:
         """Note that these chunks belong to what was stored last; absent ones are skipped."""
-        for key in keys:
-            if key in self._slot_of:
-                self._eviction.refresh(key)
+        self._eviction.refresh([key for key in keys if key in self._slot_of])

@@ -20,7 +20,7 @@ from tiers.disk.io_queue import IoQueue
 from tiers.disk.preallocation import Preallocation
 from tiers.disk.root import Root
 from tiers.disk.roots import Roots
-from tiers.disk.slot_io import Outcome, SlotIO, Transfer, slot_bytes_for
+from tiers.disk.slot_io import Failures, Outcome, SlotIO, slot_bytes_for
 from tiers.disk.slots import IndexEntry, SlotTable
 from tiers.disk.system_calls import SystemCalls
 from tiers.disk.transfers import Transfers
@@ -160,20 +160,20 @@ class DiskTier(Tier):
         attempts = self._roots.revive()
         if attempts and len(self._roots.unusable()) == len(self.config.root_dirs):
             await asyncio.wait(attempts)
-        present = [entry for key in keys if (entry := self._table.pin(key))]
+        here = self._table.pin(keys)
         others = {key: future for key in keys if (future := self._being_stored.get(key))}
         fresh = [
-            (key, row) for key, row in zip(keys, rows, strict=True) if key not in self._table and key not in others
+            (key, row) for key, row in zip(keys, rows, strict=True) if key not in self._present and key not in others
         ]
         try:
             stored = await self._write(fresh)
         finally:
-            for entry in present:
-                self._table.unpin(entry.slot)
-        stored.update(entry.key for entry in present)
-        stored.update([key for key, future in others.items() if key in await future])
-        self._table.touch(entry.key for entry in present)
-        self._table.refresh(reversed(keys))
+            self._table.unpin(here)
+        if here or others:
+            stored.update(entry.key for entry in here)
+            stored.update([key for key, future in others.items() if key in await future])
+            self._table.touch(entry.key for entry in here)
+            self._table.refresh(reversed(keys))
         return [key in stored for key in keys]
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
@@ -181,17 +181,15 @@ class DiskTier(Tier):
         self._check_owner()
         self._catalogue.expire()
         self._roots.revive()
-        transfers = [
-            Transfer(entry, row) for key, row in zip(keys, rows, strict=True) if (entry := self._table.pin(key))
-        ]
+        entries = self._table.pin(keys)
+        row_of = dict(zip(keys, rows, strict=True))
         try:
-            outcomes = await self._transfers.read(transfers)
+            failures = await self._transfers.read(entries, [row_of[entry.key] for entry in entries])
         finally:
-            for transfer in transfers:
-                self._table.unpin(transfer.entry.slot)
-        loaded = {entry.key for entry, outcome in outcomes.items() if outcome is Outcome.DONE}
+            self._table.unpin(entries)
+        loaded = {entry.key for entry in entries if entry not in failures}
         self.counters.loaded += len(loaded)
-        self._catalogue.drop_corrupt(entry for entry, outcome in outcomes.items() if outcome is Outcome.CORRUPT)
+        self._catalogue.drop_corrupt(entry for entry, outcome in failures.items() if outcome is Outcome.CORRUPT)
         self._table.touch(reversed(keys))
         return [key in loaded for key in keys]
 
@@ -207,23 +205,22 @@ class DiskTier(Tier):
         if self._budget is not None:
             self._budget.give_back(len(chunks) - len(slots))
         self._preallocation.follow(slots)
-        transfers = [
-            Transfer(IndexEntry(key, slot, self._table.new_generation()), row)
-            for (key, row), slot in zip(chunks, slots, strict=False)
-        ]
-        outcomes: dict[IndexEntry, Outcome] = {}
+        chunks = chunks[: len(slots)]
+        generations = self._table.new_generations(len(slots))
+        entries = list(map(IndexEntry, [key for key, _ in chunks], slots, generations))
+        failures: Failures = dict.fromkeys(entries, Outcome.FAILED)
         stored: set[OffloadKey] = set()
         ended = asyncio.get_running_loop().create_future()
-        self._being_stored.update((transfer.entry.key, ended) for transfer in transfers)
+        self._being_stored.update((entry.key, ended) for entry in entries)
         try:
-            outcomes = await self._transfers.write(transfers)
+            failures = await self._transfers.write(entries, [row for _, row in chunks])
+            self.counters.written_bytes += self._slot_bytes * (len(entries) - len(failures))
         finally:
-            for entry in [transfer.entry for transfer in reversed(transfers)]:
+            for entry in entries:
                 del self._being_stored[entry.key]
-                if self._catalogue.settle(entry, outcomes.get(entry, Outcome.FAILED)):
-                    stored.add(entry.key)
+            # The last to go is the head of a prefix.
+            stored.update(entry.key for entry in self._catalogue.settle(entries[::-1], failures))
             ended.set_result(frozenset(stored))
-        self.counters.written_bytes += self._slot_bytes * list(outcomes.values()).count(Outcome.DONE)
         return stored
 
     def _admit(self, fresh: list[tuple[OffloadKey, memoryview]]) -> list[tuple[OffloadKey, memoryview]]:
