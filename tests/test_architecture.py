@@ -37,6 +37,7 @@ OFFERED_TO_TIERS = (
     "tiering.naming",
     "tiering.errors",
     "tiering.keys",
+    "tiering.inventory",
     "tiering.quantities",
     "tiering.testing",
 )

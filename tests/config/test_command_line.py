@@ -71,9 +71,9 @@ def test_list_tiers(run) -> None:
 
 def test_collecting_garbage_where_there_is_none(run, tmp_path: Path) -> None:
     (tmp_path / "tiering_mine.mmap").write_bytes(b"not a region")
-    ran = run("gc", str(tmp_path))
+    ran = run("gc", "regions", str(tmp_path))
     assert (ran.code, ran.output) == (0, f"0 dead regions in {tmp_path}\n")
-    assert json.loads(run("gc", str(tmp_path), "--format", "json").output) == {"removed": []}
+    assert json.loads(run("gc", "regions", str(tmp_path), "--format", "json").output) == {"removed": []}
     assert reclaim_dead_regions(tmp_path) == []
     assert (tmp_path / "tiering_mine.mmap").read_bytes() == b"not a region"
 
@@ -85,7 +85,8 @@ def test_a_configuration_error_is_one_message_and_code_2(run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["config", "validate"], ["tiers", "list", "--format", "xml"], ["gc", "/absent"]]
+    "arguments",
+    [["nonsense"], ["config", "validate"], ["tiers", "list", "--format", "xml"], ["gc", "regions", "/absent"]],
 )
 def test_wrong_usage_is_code_2(run, arguments: list[str]) -> None:
     ran = run(*arguments)

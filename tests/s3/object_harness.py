@@ -155,7 +155,9 @@ class Place:
 
     def write(self, name: str, data: bytes) -> None:
         if self.server is None:
-            self._file_system().pipe_file(f"{self.directory}/{name}", data)
+            path = f"{self.directory}/{name}"
+            self._file_system().makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._file_system().pipe_file(path, data)
         else:
             back_door(self.server).put_object(Bucket=BUCKET, Key=f"{self.directory}/{name}", Body=data)
 

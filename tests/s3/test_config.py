@@ -32,6 +32,8 @@ def test_prefixes_are_cleaned(written: str, meant: str) -> None:
         ({"prefix": "a/../b"}, "single slashes"),
         ({"prefix": "a//b"}, "single slashes"),
         ({"endpoint_url": "http://user:secret@host"}, "must not hold credentials"),
+        ({"endpoint_url": "host:9000"}, "must begin with http"),
+        ({"endpoint_url": "https://"}, "must begin with http"),
         ({"access_key_id": "a"}, "given together"),
         ({"session_token": "a"}, "needs access_key_id"),
         ({"access_key_id": "a", "secret_access_key": "b", "profile": "c"}, "no use for profile"),

@@ -66,5 +66,6 @@ def test_settings_that_the_client_library_refuses(command_line: CommandLine, pla
     refused = {"client": client, "storage_options": {"config_kwargs": {"nonsense": SECRETS[3]}}}
     done = command_line.run(place.settings | refused, "replay", "--config", "FILE", "--generate", "1")
     assert done.returncode == 1
-    assert "error: open kv-cache: " in done.stderr
+    assert "error: bucket kv-cache at " in done.stderr
+    assert "refuses its settings" in done.stderr or "UnknownConfigurationKeyError" in done.stderr
     assert "Traceback" not in done.stderr

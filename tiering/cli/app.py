@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from tiering.cli import config, tiers
-from tiering.cli.reclaim import collect_garbage
+from tiering.cli import config, gc, tiers
 from tiering.cli.replay import replay
 from tiering.errors import ConfigError, PluginError, TieringError
 
@@ -27,7 +26,7 @@ app = typer.Typer(
 )
 app.add_typer(config.app, name="config")
 app.add_typer(tiers.app, name="tiers")
-app.command("gc")(collect_garbage)
+app.add_typer(gc.app, name="gc")
 app.command()(replay)
 
 

@@ -31,6 +31,12 @@ def _clean_prefix(prefix: str) -> str:
     return "/".join(parts)
 
 
+def _web_address(url: str) -> str:
+    if not url.startswith(("http://", "https://")) or not urlsplit(url).netloc:
+        raise ValueError("must begin with http:// or https:// and a host")
+    return _without_credentials(url)
+
+
 def _without_credentials(url: str) -> str:
     if "@" in urlsplit(url).netloc:
         raise ValueError("must not hold credentials; allowed: the same URL without them, and them in storage_options")
@@ -107,7 +113,7 @@ class S3Config(ObjectTierConfig):
     provider: Literal["s3", "gcs", "azure"] = Field(
         default="s3", description="whose protocol the bucket speaks; gcs and azure need client obstore"
     )
-    endpoint_url: Annotated[str, AfterValidator(_without_credentials)] | None = Field(
+    endpoint_url: Annotated[str, AfterValidator(_web_address)] | None = Field(
         default=None, description="where the service is; default: that of AWS"
     )
     region: str | None = Field(default=None, description="the bucket's region; default: from the AWS chain")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tiering.errors import PermanentTierError, TemporaryTierError, TierError
+from tiers.s3.diagnosis import cannot_pass, diagnosed_answer, diagnosed_failure
 
 __all__ = [
     "AccessRefusedError",
@@ -40,7 +41,7 @@ class AccessRefusedError(PermanentTierError):
     """The service does not take the credentials, or does not allow this; new credentials may help."""
 
 
-_ABSENT = {"NoSuchKey", "NotFound", "404"}
+_ABSENT = {"NoSuchKey", "NoSuchUpload", "NotFound", "404"}
 _EXISTS = {"PreconditionFailed", "412"}
 _REFUSED = {
     "400",  # a HEAD has no body, so an expired token comes as a bare 400
@@ -108,23 +109,20 @@ def translated(doing: str, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def opening(place: str) -> Iterator[None]:
+def opening() -> Iterator[None]:
     """`translated` around the making of a client: whatever else a library raises then, it cannot use its settings.
-
-    Args:
-        place: where objects are kept, for the message.
 
     Raises:
         TierError: in any case of an error.
     """
     try:
-        with translated("open", place):
+        with translated("open", "a client"):
             yield
     except TierError:
         raise
     except Exception as error:
         raise PermanentTierError(
-            f"open {place}: the client library refuses its settings ({type(error).__name__}); see storage_options"
+            f"the client library refuses its settings ({type(error).__name__}); see storage_options"
         ) from None
 
 
@@ -144,12 +142,11 @@ def _meaning_of(error: BaseException, what: str) -> Exception | None:
         return AccessRefusedError(f"{what}: no credentials found ({family})")
     if isinstance(error, PermissionError) or family == "PermissionDeniedError":
         return AccessRefusedError(f"{what}: {family}")
+    if type(error).__module__.startswith(_NETWORK_FAMILIES):
+        return _of_failure(error, what)
     if isinstance(error, OSError):
         kind = PermanentTierError if error.errno in _PERMANENT_ERRNOS else TemporaryTierError
         return kind(f"{what}: {family}, {errno.errorcode.get(error.errno or 0, 'no errno')}")
-    if type(error).__module__.startswith(_NETWORK_FAMILIES):
-        kind = PermanentTierError if any(word in family for word in _NOT_TO_BE_MENDED) else TemporaryTierError
-        return kind(f"{what}: {family}")
     return None
 
 
@@ -165,7 +162,7 @@ def _answer_of(error: BaseException) -> _Answer | None:
     if isinstance(response, dict) and "Error" in response:
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return _Answer(str(response["Error"].get("Code", status)), status)
-    if type(error).__module__.startswith("obstore"):
+    if type(error).__module__.startswith("obstore") or isinstance(error, FileNotFoundError):
         text = str(error)
         status_found, code_found = _STATUS_IN_TEXT.search(text), _CODE_IN_TEXT.search(text)
         if status_found or code_found:
@@ -181,9 +178,11 @@ def _answer_of(error: BaseException) -> _Answer | None:
 
 
 def _of_answer(answer: _Answer, what: str) -> Exception:
-    text = f"{what}: answered {answer.code}" + (f" ({answer.status})" if str(answer.status) != answer.code else "")
+    diagnosis = diagnosed_answer(answer.code, answer.status, what)
+    status = f" ({answer.status})" if str(answer.status) != answer.code else ""
+    text = f"{what}: answered {answer.code}{status}" + (f": {diagnosis}" if diagnosis else "")
     if answer.code in _ABSENT:
-        return ObjectAbsentError(f"{what}: not found")
+        return ObjectAbsentError(text)
     if answer.code in _EXISTS:
         return ObjectExistsError(f"{what}: there is one already")
     if answer.code in _MAY_PASS:
@@ -193,3 +192,11 @@ def _of_answer(answer: _Answer, what: str) -> Exception:
     if answer.status in _MAY_PASS_STATUS or (answer.status >= 500 and answer.status != 501):
         return TemporaryTierError(text)
     return PermanentTierError(text)
+
+
+def _of_failure(error: BaseException, what: str) -> TierError:
+    family = type(error).__name__
+    diagnosis = diagnosed_failure(error)
+    permanent = cannot_pass(diagnosis) or any(word in family for word in _NOT_TO_BE_MENDED)
+    kind = PermanentTierError if permanent else TemporaryTierError
+    return kind(f"{what}: {family}" + (f": {diagnosis}" if diagnosis else ""))

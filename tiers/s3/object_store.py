@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from tiers.s3.clients.object_client import ObjectClient
+from tiering.errors import TierError
+from tiers.s3.clients.object_client import ListedObject, ObjectClient
 from tiers.s3.config import ObjectTierConfig
 from tiers.s3.connection import Connection
 from tiers.s3.counters import ObjectCounters
-from tiers.s3.errors import ObjectAbsentError, translated
+from tiers.s3.errors import ObjectAbsentError, ObjectDamagedError, translated
 from tiers.s3.landing import Landing
 from tiers.s3.retry import Retries
 
@@ -33,7 +34,10 @@ class ObjectStore:
         config: ObjectTierConfig,
         counters: ObjectCounters,
         clock: Callable[[], float],
+        place: str,
     ) -> None:
+        """``place`` says in messages where the objects are."""
+        self._place = place
         self._connection = Connection(make_client, config.limits, counters, clock)
         self._retries = Retries(config.retry, counters)
 
@@ -87,16 +91,36 @@ class ObjectStore:
         async with self._slot(self._connection.transfers, deadline):
             await self._run(attempt, deadline)
 
-    async def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
-        """Iterate over name and length of the objects below ``directory``."""
-        async with self._connection.client() as client:
-            async for entry in client.list(directory):
-                yield entry
+    async def list(self, directory: str) -> AsyncIterator[ListedObject]:
+        """Iterate over the objects below ``directory``; a failure is not tried again."""
+        with self._named():
+            async with self._connection.client() as client:
+                async for entry in client.list(directory):
+                    yield entry
+
+    async def list_uploads(self, directory: str) -> AsyncIterator[ListedObject]:
+        """Iterate over the unfinished uploads below ``directory``."""
+        with self._named():
+            async with self._connection.client() as client:
+                async for entry in client.list_uploads(directory):
+                    yield entry
+
+    async def abort_upload(self, name: str, upload_id: str, deadline: float) -> None:
+        """End an unfinished upload, if there is one."""
+
+        async def attempt(client: ObjectClient) -> None:
+            with translated("abort the upload of", name):
+                async with asyncio.timeout_at(deadline):
+                    await client.abort_upload(name, upload_id)
+
+        async with self._slot(self._connection.transfers, deadline):
+            await self._run(attempt, deadline)
 
     async def describe(self) -> tuple[str, bool]:
         """Return what the client says of itself, and whether it can write only what is absent."""
-        async with self._connection.client() as client:
-            return client.describe(), client.can_put_if_absent
+        with self._named():
+            async with self._connection.client() as client:
+                return client.describe(), client.can_put_if_absent
 
     async def close(self) -> None:
         """Close all connections; no operation may be under way."""
@@ -107,10 +131,21 @@ class ObjectStore:
 
     @asynccontextmanager
     async def _slot(self, slots: asyncio.Semaphore, deadline: float) -> AsyncIterator[None]:
-        with translated("wait for", "a free slot"):
-            async with asyncio.timeout_at(deadline):
-                await slots.acquire()
+        with self._named():
+            with translated("wait for", "a free slot"):
+                async with asyncio.timeout_at(deadline):
+                    await slots.acquire()
+            try:
+                yield
+            finally:
+                slots.release()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Let errors say where the objects are."""
         try:
             yield
-        finally:
-            slots.release()
+        except ObjectDamagedError:
+            raise
+        except TierError as error:
+            raise type(error)(f"{self._place}: {error}") from None

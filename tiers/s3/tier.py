@@ -8,6 +8,8 @@ from tiers.s3.object_tier import ObjectTier
 
 __all__ = ["FsspecTier", "S3Tier"]
 
+_SERVICES = {"s3": "AWS", "gcs": "Google", "azure": "Azure"}
+
 
 class S3Tier(ObjectTier):
     """Chunks in a bucket."""
@@ -16,8 +18,10 @@ class S3Tier(ObjectTier):
     config_type = S3Config
     config: S3Config
 
-    def _settings(self) -> tuple[str, str, str]:
-        return self.config.prefix, self.config.client, "s3" if self.config.client == "s3fs" else "obstore"
+    def _settings(self) -> tuple[str, str, str, str]:
+        config = self.config
+        place = f"bucket {config.bucket} at {config.endpoint_url or _SERVICES[config.provider]}"
+        return config.prefix, place, config.client, "s3" if config.client == "s3fs" else "obstore"
 
     async def _make_client(self) -> ObjectClient:
         if self.config.client == "s3fs":
@@ -36,8 +40,8 @@ class FsspecTier(ObjectTier):
     config_type = FsspecConfig
     config: FsspecConfig
 
-    def _settings(self) -> tuple[str, str, str]:
-        return "", "fsspec", "s3"
+    def _settings(self) -> tuple[str, str, str, str]:
+        return "", self.config.url, "fsspec", "s3"
 
     async def _make_client(self) -> ObjectClient:
         from tiers.s3.clients.fsspec_client import open_fsspec  # noqa: PLC0415

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +16,7 @@ import numpy as np
 from fsspec.asyn import AsyncFileSystem
 
 from tiering.tier import RunBlocking
-from tiers.s3.clients.object_client import ObjectClient
+from tiers.s3.clients.object_client import ListedObject, ObjectClient
 from tiers.s3.config import FsspecConfig
 from tiers.s3.errors import ObjectAbsentError, opening, translated
 from tiers.s3.landing import Landing
@@ -32,7 +34,7 @@ async def open_fsspec(config: FsspecConfig, run_blocking: RunBlocking) -> Object
         TierError: the settings cannot be used.
     """
     protocol = config.url.partition("://")[0]
-    with opening(config.url):
+    with opening():
         file_system = fsspec.get_filesystem_class(protocol)
         options = {"skip_instance_cache": True, "use_listings_cache": False} | config.storage_options
         root = file_system._strip_protocol(config.url).rstrip("/")
@@ -78,11 +80,11 @@ class _AsyncClient(ObjectClient):
         with suppress(ObjectAbsentError), translated("delete", name):
             await self._fs._rm_file(f"{self._root}/{name}")
 
-    async def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
+    async def list(self, directory: str) -> AsyncIterator[ListedObject]:
         with translated("list", directory):
             found = await self._fs._find(f"{self._root}/{directory}", detail=True)
         for path, entry in found.items():
-            yield path.removeprefix(f"{self._root}/"), int(entry["size"])
+            yield _listed(path.removeprefix(f"{self._root}/"), entry)
 
     async def close(self) -> None:
         """Sessions of such file systems end with the objects that hold them."""
@@ -116,11 +118,11 @@ class _BlockingClient(ObjectClient):
         with suppress(ObjectAbsentError), translated("delete", name):
             await self._run_blocking(self._fs.rm_file, f"{self._root}/{name}")
 
-    async def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
+    async def list(self, directory: str) -> AsyncIterator[ListedObject]:
         with translated("list", directory):
             found = await self._run_blocking(self._fs.find, f"{self._root}/{directory}", detail=True)
         for path, entry in found.items():
-            yield path.removeprefix(f"{self._root}/"), int(entry["size"])
+            yield _listed(path.removeprefix(f"{self._root}/"), entry)
 
     async def close(self) -> None:
         """Nothing stays open."""
@@ -183,6 +185,15 @@ class _BlockingFilesClient(_BlockingClient):
         except FileNotFoundError:
             self._fs.makedirs(self._fs._parent(path), exist_ok=True)
             return self._fs.open(path, "wb")
+
+
+def _listed(name: str, entry: dict[str, Any]) -> ListedObject:
+    """Return a line of a listing; file systems agree neither on the name of the time nor on its type."""
+    times = ("LastModified", "last_modified", "mtime", "updated", "created")
+    when = next((entry[time] for time in times if entry.get(time) is not None), math.inf)
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    return ListedObject(name, int(entry["size"] or 0), when.timestamp() if isinstance(when, datetime) else float(when))
 
 
 def _joined(header: bytes, row: memoryview) -> bytes:

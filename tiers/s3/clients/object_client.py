@@ -1,14 +1,32 @@
-"""The seam to a client library: the six things that an object tier asks of one."""
+"""The seam to a client library: what an object tier asks of one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from tiers.s3.landing import Landing
 
-__all__ = ["ObjectClient"]
+__all__ = ["ListedObject", "ObjectClient"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedObject:
+    """One line of a listing.
+
+    Attributes:
+        name: of the object.
+        num_bytes: its length; 0 for an unfinished upload.
+        written_at: seconds since the epoch; infinity where the store does not tell.
+        upload_id: of an unfinished upload; empty for an object.
+    """
+
+    name: str
+    num_bytes: int
+    written_at: float
+    upload_id: str = ""
 
 
 class ObjectClient(ABC):
@@ -76,11 +94,27 @@ class ObjectClient(ABC):
         """
 
     @abstractmethod
-    def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
-        """Iterate over name and length of all objects whose name begins with ``directory``, which ends with a slash.
+    def list(self, directory: str) -> AsyncIterator[ListedObject]:
+        """Iterate over all objects whose name begins with ``directory``, which ends with a slash or is empty.
 
         Raises:
             TierError: the listing ends here.
+        """
+
+    async def list_uploads(self, directory: str) -> AsyncIterator[ListedObject]:
+        """Iterate over uploads in several parts below ``directory`` that were begun and have not ended, as `list` does.
+
+        Where library or store know none, there are none.
+        """
+        none: tuple[ListedObject, ...] = ()
+        for upload in none:
+            yield upload
+
+    async def abort_upload(self, name: str, upload_id: str) -> None:
+        """End an upload that `list_uploads` has returned, and drop its parts; nothing happens if it has ended.
+
+        Raises:
+            TierError: it may still be there.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from tiering.errors import PermanentTierError
 from tiers.s3.aws_session import new_aws_session
 from tiers.s3.clients.native_calls import NativeCalls
-from tiers.s3.clients.object_client import ObjectClient
+from tiers.s3.clients.object_client import ListedObject, ObjectClient
 from tiers.s3.config import S3Config
 from tiers.s3.errors import ObjectAbsentError, opening, translated
 from tiers.s3.landing import Landing
@@ -58,7 +58,7 @@ class ObstoreClient(ObjectClient):
                 "obstore does not work in a process forked from one that has used it; allowed: to spawn processes, to "
                 "fork before the first use, or client: s3fs"
             )
-        with opening(config.bucket):
+        with opening():
             store = {"s3": _s3_store, "gcs": _gcs_store, "azure": _azure_store}[config.provider](config)
         return cls(store)
 
@@ -90,13 +90,13 @@ class ObstoreClient(ObjectClient):
         with suppress(ObjectAbsentError), translated("DELETE", name):
             await self._calls.run(obstore.delete_async(self._store, name))
 
-    async def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
+    async def list(self, directory: str) -> AsyncIterator[ListedObject]:
         with translated("list", directory):
             pages = obstore.list(self._store, directory, chunk_size=_LISTED_AT_A_TIME)
             with suppress(StopAsyncIteration):
                 while True:
                     for entry in await self._calls.run(anext(pages)):
-                        yield entry["path"], int(entry["size"])
+                        yield ListedObject(entry["path"], int(entry["size"]), entry["last_modified"].timestamp())
 
     async def close(self) -> None:
         del self._store  # the library closes its connections with the last reference

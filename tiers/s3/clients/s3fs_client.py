@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import s3fs
 
 from tiers.s3.aws_session import new_aws_session
-from tiers.s3.clients.object_client import ObjectClient
+from tiers.s3.clients.object_client import ListedObject, ObjectClient
 from tiers.s3.config import S3Config
-from tiers.s3.errors import opening, translated
+from tiers.s3.errors import ObjectAbsentError, opening, translated
 from tiers.s3.landing import Landing
 
 __all__ = ["S3fsClient"]
@@ -39,10 +40,11 @@ class S3fsClient(ObjectClient):
         Raises:
             TierError: the settings cannot be used.
         """
-        with opening(config.bucket):
+        with opening():
             fs = s3fs.S3FileSystem(**_arguments(config))
             fs.retries = 1
-            await fs.set_session()
+            client = await fs.set_session()
+            client.meta.events.register("before-call.s3.HeadBucket", _follow_no_redirect)
         return cls(fs, config.bucket)
 
     def describe(self) -> str:
@@ -90,16 +92,31 @@ class S3fsClient(ObjectClient):
         with translated("DELETE", name):
             await self._call("delete_object", Key=name)
 
-    async def list(self, directory: str) -> AsyncIterator[tuple[str, int]]:
+    async def list(self, directory: str) -> AsyncIterator[ListedObject]:
         position: dict[str, str] = {}
         while True:
             with translated("list", directory):
                 page = await self._call("list_objects_v2", Prefix=directory, **position)
             for entry in page.get("Contents", ()):
-                yield entry["Key"], int(entry["Size"])
+                yield ListedObject(entry["Key"], int(entry["Size"]), entry["LastModified"].timestamp())
             if not page.get("IsTruncated"):
                 return
             position = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def list_uploads(self, directory: str) -> AsyncIterator[ListedObject]:
+        position: dict[str, str] = {}
+        while True:
+            with translated("list uploads below", directory):
+                page = await self._call("list_multipart_uploads", Prefix=directory, **position)
+            for entry in page.get("Uploads", ()):
+                yield ListedObject(entry["Key"], 0, entry["Initiated"].timestamp(), entry["UploadId"])
+            if not page.get("IsTruncated"):
+                return
+            position = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    async def abort_upload(self, name: str, upload_id: str) -> None:
+        with suppress(ObjectAbsentError), translated("abort the upload of", name):
+            await self._call("abort_multipart_upload", Key=name, UploadId=upload_id)
 
     async def close(self) -> None:
         # s3fs closes what it has opened only where it runs its own loop.
@@ -131,6 +148,14 @@ class _ViewsOf(io.BytesIO):
 
     def tell(self) -> int:
         return self._position
+
+
+def _follow_no_redirect(params: dict[str, Any], **_: Any) -> None:
+    """Mark a request as redirected already.
+
+    botocore asks for the region of a bucket that is elsewhere by a request which may be redirected itself, for ever.
+    """
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _arguments(config: S3Config) -> dict[str, Any]:

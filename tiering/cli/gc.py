@@ -1,4 +1,4 @@
-"""``tiering gc``: remove what killed engines left behind."""
+"""``tiering gc``: remove what nobody needs any more."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import Annotated
 
 import typer
 
+from tiering.cli.gc_objects import collect_objects
 from tiering.cli.output import Format, FormatOption, print_json
 from tiering.region import reclaim_dead_regions
 
-__all__ = ["collect_garbage"]
+__all__ = ["app", "collect_regions"]
+
+app = typer.Typer(no_args_is_help=True, help="Remove what nobody needs any more.")
+app.command("objects")(collect_objects)
 
 
-def collect_garbage(
+@app.command("regions")
+def collect_regions(
     directory: Annotated[
         Path, typer.Argument(exists=True, file_okay=False, help="region.directory of the engines")
     ] = Path("/dev/shm"),
