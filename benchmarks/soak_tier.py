@@ -19,9 +19,9 @@ from tiering.testing import (
 )
 from tiering.tier import TierContext
 
-__all__ = ["FAULTS", "SoakTier", "SoakTierConfig"]
+__all__ = ["TIER_FAULTS", "SoakTier", "SoakTierConfig"]
 
-FAULTS = (*CONTAINED_FAULTS, Fault.FLIP)
+TIER_FAULTS = (*CONTAINED_FAULTS, Fault.FLIP)
 """Every fault that leaves the process and its memory whole; the checksum sees what `Fault.FLIP` does."""
 
 
