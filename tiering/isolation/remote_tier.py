@@ -160,7 +160,8 @@ class RemoteTier(Tier):
         self._process, self.pid = process, process.pid
         self._found = set()
         fault = ""
-        must_be_open = None if self._reopen_seconds is None else self._loop.time() + self._reopen_seconds
+        reopen_seconds = self._reopen_seconds or _LEAST_REOPEN_SECONDS
+        must_be_open = self._loop.time() + reopen_seconds if self._opened.done() else None
         try:
             process.channel.send((self._start,))
             while not fault:
@@ -171,7 +172,7 @@ class RemoteTier(Tier):
         except EOFError:
             pass
         except TimeoutError:
-            fault = f"its process has not opened the tier in {self._reopen_seconds:.1f} s"
+            fault = f"its process has not opened the tier in {reopen_seconds:.1f} s"
         except ChannelBrokenError as error:
             fault = f"its process sent {error}"
         finally:
