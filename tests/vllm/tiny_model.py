@@ -6,14 +6,20 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+_VOCABULARY = 512
 
 
 def save(folder: Path, seed: int = 0) -> None:
-    """Save the model with random weights of this seed, large enough to make every token depend on all before it."""
+    """Save the model with random weights of this seed, large enough to make every token depend on all before it.
+
+    Its words are ``w0`` to ``w511``.
+    """
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=512,
+        vocab_size=_VOCABULARY,
         hidden_size=256,
         intermediate_size=512,
         num_hidden_layers=4,
@@ -25,6 +31,9 @@ def save(folder: Path, seed: int = 0) -> None:
         eos_token_id=2,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({f"w{token}": token for token in range(_VOCABULARY)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
 
 
 if __name__ == "__main__":
