@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 __all__ = ["TierStats"]
@@ -47,4 +47,7 @@ class TierStats:
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return all counters by name."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+_NAMES = tuple(field.name for field in fields(TierStats))

@@ -108,7 +108,7 @@ class StatsDelta:
     """Turns ever growing statistics into what has happened since the last look. Scheduler thread only."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._last: dict[tuple[str, ...], Mapping[str, Any]] = {}
 
     def observe(self, stats: Mapping[str, Any]) -> Iterator[Observation]:
         """Yield what has changed since the last call; of the first call everything that is not a zero counter.
@@ -117,13 +117,27 @@ class StatsDelta:
             stats: as `TieringOffloadingManager.get_stats` gives them.
         """
         tiers = [((f"{number}:{name}",), tier) for number, (name, tier) in enumerate(stats["tiers"].items(), 1)]
-        for metric in METRICS:
-            for labels, values in tiers if metric.per_tier else [((), stats)]:
-                value = values[metric.key]
-                if isinstance(value, str):
-                    value = float(value != "closed")
-                last = self._last.get((metric.name, labels))
-                if value == last or (last is None and not value and metric.kind is MetricKind.COUNTER):
-                    continue
-                self._last[metric.name, labels] = value
-                yield Observation(metric, value - (last or 0) if metric.kind is MetricKind.COUNTER else value, labels)
+        for labels, values in [((), stats), *tiers]:
+            last = self._last.get(labels, {})
+            # vLLM asks in every step, and in most of them nothing has changed.
+            if values != last:
+                self._last[labels] = dict(values)
+                yield from _changes(labels, values, last)
+
+
+def _changes(labels: tuple[str, ...], values: Mapping[str, Any], last: Mapping[str, Any]) -> Iterator[Observation]:
+    for metric in METRICS:
+        if metric.per_tier != bool(labels):
+            continue
+        value, before = _number(values[metric.key]), _number(last.get(metric.key))
+        if value == before:
+            continue
+        if metric.kind is MetricKind.GAUGE:
+            yield Observation(metric, value, labels)
+        elif value or before:
+            yield Observation(metric, value - (before or 0), labels)
+
+
+def _number(value: Any) -> Any:
+    """Return what stands for the state of a breaker; all else as it is."""
+    return float(value != "closed") if isinstance(value, str) else value
