@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import subprocess
 import sys
@@ -83,6 +84,7 @@ class FaultyStore:
 
 def main(upstream_url: str, seed: int) -> None:
     """Print where the proxy is; then read names of faults, and answer each with how often the last one has happened."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # clients have gone before their answer came
     draw = random.Random(seed)
     num_faults = 0
 
