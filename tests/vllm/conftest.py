@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_plans import PROMPTS, Rounds, cpu, engine, three_times
+from engine_plans import CROWD, FEW_BLOCKS, PROMPTS, Rounds, cpu, engine, three_times
 from engine_process import HERE, Engines, make_model
 
 from tiering.testing.object_servers import SeaweedServer
@@ -55,10 +55,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def without(engines: Engines, model: Path) -> Rounds:
+def unaided(engines: Engines, model: Path) -> dict[str, Rounds]:
+    """What engines without tiering say, to `PROMPTS` and to `CROWD`."""
+    plans = {
+        "without": engine(model, None, three_times(PROMPTS)[:1]),
+        "crowd without": engine(model, None, three_times(CROWD, max_tokens=40)[:1], num_gpu_blocks_override=FEW_BLOCKS),
+    }
+    return dict(zip(plans, engines.play(*plans.values()), strict=True))
+
+
+@pytest.fixture(scope="session")
+def without(unaided: dict[str, Rounds]) -> Rounds:
     """What the engine says to `PROMPTS` without tiering."""
-    (rounds,) = engines.play(engine(model, None, three_times(PROMPTS)[:1]))
-    return rounds
+    return unaided["without"]
+
+
+@pytest.fixture(scope="session")
+def crowd_without(unaided: dict[str, Rounds]) -> Rounds:
+    """What the engine says to `CROWD` without tiering."""
+    return unaided["crowd without"]
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ CACHED = [288, 192, 128, 64]
 """What of `PROMPTS` can be cached: whole blocks, and not the last token."""
 
 CROWD = [prompt(number, 150 + 11 * (number % 7), prompt(99, 96)) for number in range(14)]
+FEW_BLOCKS = 36
+"""Blocks of the device that are too few for `CROWD`, so that requests are preempted."""
 
 
 def engine(model: Path, tiering: dict[str, Any] | None, rounds: Rounds, **arguments: Any) -> dict[str, Any]:

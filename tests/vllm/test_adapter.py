@@ -81,6 +81,8 @@ def test_a_declined_store_can_be_offered_again(adapter: Any) -> None:
 
 def test_more_chunks_than_rows_are_stored_from_the_head(adapter: Any) -> None:
     request = context()
+    if not hasattr(request, "set_offload_key_position"):
+        pytest.skip("vLLM tells the order since 0.31")
     for position, key in enumerate(KEYS):
         request.set_offload_key_position(key, position)
     assert adapter.prepare_store(set(KEYS), request).keys_to_store == KEYS[:4]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_plans import CROWD, ROW, cpu, engine
+from engine_plans import CROWD, FEW_BLOCKS, ROW, cpu, engine
 from engine_process import Engines, needs_vllm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300), needs_vllm]
@@ -34,7 +34,7 @@ def test_events_replay_to_the_true_content(engines: Engines, model: Path, region
             batches["heard"] = subscriber.heard(batches["replayed"][-1][0])
 
         ((*_, last),) = engines.play(
-            engine(model, tiering, rounds, num_gpu_blocks_override=36, kv_events_config=subscriber.settings),
+            engine(model, tiering, rounds, num_gpu_blocks_override=FEW_BLOCKS, kv_events_config=subscriber.settings),
             at_pause=listen,
         )
     numbers = [number for number, _ in batches["replayed"]]

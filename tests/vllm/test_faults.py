@@ -10,23 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_plans import CROWD, Rounds, assert_same_words, cpu, engine, three_times
+from engine_plans import CROWD, FEW_BLOCKS, Rounds, assert_same_words, cpu, engine
 from engine_process import Engines, needs_vllm
 
 from tiering.testing.object_servers import SeaweedServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300), needs_vllm]
-
-FEW_BLOCKS = 36
-
-
-@pytest.fixture(scope="module")
-def unharmed(engines: Engines, model: Path) -> Rounds:
-    """What the engine says without tiering."""
-    plan = engine(model, None, three_times(CROWD, max_tokens=40)[:1], num_gpu_blocks_override=FEW_BLOCKS)
-    (rounds,) = engines.play(plan)
-    return rounds
-
 
 Crowd = Callable[..., dict[str, Any]]
 
@@ -67,7 +56,7 @@ def tier_process_of(engine_pid: int) -> int:
 
 
 def test_an_s3_server_that_is_killed(
-    engines: Engines, crowd: Crowd, server: SeaweedServer, bucket: dict[str, Any], unharmed: Rounds
+    engines: Engines, crowd: Crowd, server: SeaweedServer, bucket: dict[str, Any], crowd_without: Rounds
 ) -> None:
     """It dies while chunks are stored, is missing for a round, and comes back at the next pause."""
     tier = {**bucket, "retry": {"attempts": 1}}
@@ -76,7 +65,7 @@ def test_an_s3_server_that_is_killed(
         crowd(tier, pause_at(tier, "stored_chunks", 3), {}, pause_at(tier, "stored_chunks", 3)),
         at_pause=lambda pid: next(faults)(),
     )
-    assert_same_words(rounds, unharmed)
+    assert_same_words(rounds, crowd_without)
     assert rounds[0]["paused_with"][0] > 0
     first, without_it, last = (each["stats"]["tiers"]["s3"] for each in rounds)
     assert first["store_failures"] > 0
@@ -86,7 +75,7 @@ def test_an_s3_server_that_is_killed(
     assert_settled(rounds)
 
 
-def test_a_disk_that_becomes_full(engines: Engines, crowd: Crowd, tmp_path: Path, unharmed: Rounds) -> None:
+def test_a_disk_that_becomes_full(engines: Engines, crowd: Crowd, tmp_path: Path, crowd_without: Rounds) -> None:
     """It has space for a small part of what the tier may use; it is mounted for the engine alone, and goes with it."""
     tier = {"type": "disk", "root_dirs": [str(tmp_path)], "capacity": "64MiB"}
     mounting = 'mount -t tmpfs -o size=4m tmpfs $0 && exec "$@"'
@@ -94,7 +83,7 @@ def test_a_disk_that_becomes_full(engines: Engines, crowd: Crowd, tmp_path: Path
     if (tried := subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)).returncode != 0:
         pytest.skip(f"needs the right to mount: {tried.stderr.strip()}")
     (rounds,) = engines.play(crowd(tier, {}, {}), prefix=prefix)
-    assert_same_words(rounds, unharmed)
+    assert_same_words(rounds, crowd_without)
     first, last = (each["stats"]["tiers"]["disk"] for each in rounds)
     assert first["store_failures"] > 0
     assert last["loaded_chunks"] > 0
@@ -102,7 +91,7 @@ def test_a_disk_that_becomes_full(engines: Engines, crowd: Crowd, tmp_path: Path
     assert os.listdir(tmp_path) == []
 
 
-def test_a_tier_process_that_is_killed(engines: Engines, crowd: Crowd, tmp_path: Path, unharmed: Rounds) -> None:
+def test_a_tier_process_that_is_killed(engines: Engines, crowd: Crowd, tmp_path: Path, crowd_without: Rounds) -> None:
     """Once while it stores and once while it loads; it comes back, and what was on the disk is found again."""
     disk = {"type": "disk", "root_dirs": [str(tmp_path)], "capacity": "64MiB", "isolation": "process"}
     memory = {"type": "slow", "load_seconds": 60.0, "isolation": "process", "limits": {"load_timeout": "120s"}}
@@ -111,7 +100,7 @@ def test_a_tier_process_that_is_killed(engines: Engines, crowd: Crowd, tmp_path:
         crowd(memory, {}, pause_at(memory, "jobs_in_flight", 1)),
         at_pause=lambda pid: os.kill(tier_process_of(pid), signal.SIGKILL),
     )
-    assert_same_words([*storing, *loading], unharmed)
+    assert_same_words([*storing, *loading], crowd_without)
     assert storing[0]["paused_with"][0] > 0
     assert storing[0]["stats"]["tiers"]["disk"]["store_failures"] > 0
     assert storing[1]["stats"]["tiers"]["disk"]["loaded_chunks"] > 0

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_plans import CACHED, CROWD, PROMPTS, ROW, Rounds, assert_same_words, cpu, engine, three_times
+from engine_plans import CACHED, CROWD, FEW_BLOCKS, PROMPTS, ROW, Rounds, assert_same_words, cpu, engine, three_times
 from engine_process import Engines, needs_vllm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1200), needs_vllm]
@@ -26,11 +26,10 @@ def turns() -> Rounds:
 
 
 @pytest.fixture(scope="module")
-def said(engines: Engines, model: Path) -> dict[str, Rounds]:
+def said(engines: Engines, model: Path, unaided: dict[str, Rounds]) -> dict[str, Rounds]:
     """What each engine has said; one process plays all of them, because importing vLLM takes longest."""
     emptied = three_times(CROWD, reset="rows", max_tokens=40)
     plans = {
-        "without": engine(model, None, three_times(PROMPTS)[:1]),
         "cpu": engine(model, cpu(), three_times(PROMPTS)),
         "spoilt": engine(model, cpu(), three_times(PROMPTS)[:2], spoil_loads=True),
         "prompt only": engine(model, cpu(offload_prompt_only=True), three_times(PROMPTS, max_tokens=80)[:1]),
@@ -41,19 +40,21 @@ def said(engines: Engines, model: Path) -> dict[str, Rounds]:
         "bf16": engine(model, cpu(), three_times(PROMPTS)[:2], dtype="bfloat16"),
         "three blocks": engine(model, cpu(blocks_per_chunk=3), three_times(PROMPTS)[:2]),
         "three blocks in tokens": engine(model, cpu(block_size=96), three_times(PROMPTS)[:2]),
-        "crowd without": engine(model, None, three_times(CROWD, max_tokens=40)[:1], num_gpu_blocks_override=36),
-        "crowd": engine(model, cpu(), three_times(CROWD, max_tokens=40)[:2], num_gpu_blocks_override=36),
+        "crowd": engine(model, cpu(), three_times(CROWD, max_tokens=40)[:2], num_gpu_blocks_override=FEW_BLOCKS),
         "crowd, three blocks": engine(
-            model, cpu(blocks_per_chunk=3), three_times(CROWD, max_tokens=40)[:2], num_gpu_blocks_override=36
+            model, cpu(blocks_per_chunk=3), three_times(CROWD, max_tokens=40)[:2], num_gpu_blocks_override=FEW_BLOCKS
         ),
         "crowd, few rows": engine(
-            model, cpu(cpu_bytes_to_use=20 * ROW), three_times(CROWD, max_tokens=40)[:2], num_gpu_blocks_override=36
+            model,
+            cpu(cpu_bytes_to_use=20 * ROW),
+            three_times(CROWD, max_tokens=40)[:2],
+            num_gpu_blocks_override=FEW_BLOCKS,
         ),
-        "0 ms": engine(model, slow(0.0), emptied[:2], num_gpu_blocks_override=36),
-        "30 ms": engine(model, slow(0.03), emptied[:2], num_gpu_blocks_override=36),
-        "400 ms": engine(model, slow(0.4), emptied[:2], num_gpu_blocks_override=36),
+        "0 ms": engine(model, slow(0.0), emptied[:2], num_gpu_blocks_override=FEW_BLOCKS),
+        "30 ms": engine(model, slow(0.03), emptied[:2], num_gpu_blocks_override=FEW_BLOCKS),
+        "400 ms": engine(model, slow(0.4), emptied[:2], num_gpu_blocks_override=FEW_BLOCKS),
     }
-    return dict(zip(plans, engines.play(*plans.values()), strict=True))
+    return unaided | dict(zip(plans, engines.play(*plans.values()), strict=True))
 
 
 def test_words_are_the_same_after_the_device_has_forgotten_them(said: dict[str, Rounds]) -> None:

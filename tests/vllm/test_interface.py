@@ -1,7 +1,7 @@
 """vLLM's offloading interface is the one that the adapter was written for.
 
-The recorded copy is ``interface_0_32.json``; after a look at what has changed, run this file as a script to write a new
-one.
+There is a recorded copy per minor version, such as ``interface_0_32.json``; after a look at what has changed, run this
+file as a script to write that of the vLLM that is installed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiering_vllm.engine_version import adapter_of
 
-RECORDED = Path(__file__).with_name("interface_0_32.json")
+RECORDED = {tuple(path.stem.split("_")[1:]): path for path in sorted(Path(__file__).parent.glob("interface_*_*.json"))}
 
 pytestmark = pytest.mark.vllm
 
@@ -70,16 +71,31 @@ def shape(cls: type) -> list[str] | str:
     return str(inspect.signature(cls))
 
 
+def installed_version() -> tuple[str, ...]:
+    """Return the major and minor version of the vLLM that is installed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from vllm.version import __version__
+    return tuple(__version__.split(".")[:2])
+
+
 def test_the_interface_is_the_recorded_one() -> None:
     pytest.importorskip("vllm.version", reason="vLLM is not installed here")
-    assert interface() == json.loads(RECORDED.read_text())
+    assert interface() == json.loads(RECORDED[installed_version()].read_text())
 
 
-def test_the_recorded_interface_is_complete() -> None:
-    recorded = json.loads(RECORDED.read_text())
+def test_each_supported_version_is_recorded() -> None:
+    assert {adapter_of(".".join(version)) for version in RECORDED} == {"v030"}
+    assert list(RECORDED) == [("0", "30"), ("0", "31"), ("0", "32")]
+
+
+@pytest.mark.parametrize("path", RECORDED.values(), ids=[".".join(version) for version in RECORDED])
+def test_the_recorded_interface_is_complete(path: Path) -> None:
+    recorded = json.loads(path.read_text())
     assert sorted(recorded) == sorted([*METHODS, *VALUES, *CONFIGURATIONS])
     assert recorded["OffloadingManager"]["lookup"].startswith("abstract (self, key")
 
 
 if __name__ == "__main__":
-    RECORDED.write_text(json.dumps(interface(), indent=1, sort_keys=True) + "\n")
+    written = Path(__file__).with_name(f"interface_{'_'.join(installed_version())}.json")
+    written.write_text(json.dumps(interface(), indent=1, sort_keys=True) + "\n")

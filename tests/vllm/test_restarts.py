@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from engine_plans import CACHED, PROMPTS, ROW, TWO_RANKS, Rounds, assert_same_words, engine, three_times
-from engine_process import Engines, make_model, needs_vllm
+from engine_process import Engines, needs_vllm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300), needs_vllm]
 
@@ -58,29 +60,44 @@ def test_a_prefix_longer_than_the_rows_comes_as_far_as_it_fits(
 def test_a_byte_that_has_changed_on_the_disk_is_a_miss(
     engines: Engines, model: Path, disk: Callable[..., dict[str, Any]], without: Rounds
 ) -> None:
-    engines.play(engine(model, disk(), three_times(PROMPTS)[:1]))
     root: Path = disk.root  # type: ignore[attr-defined]
-    slabs = [path for path in root.rglob("*") if path.is_file() and path.stat().st_size > ROW]
-    assert slabs
-    for slab in slabs:
-        content = bytearray(slab.read_bytes())
-        for offset in range(4096 + 1000, len(content), 4096 + ROW):
-            content[offset] ^= 1
-        slab.write_bytes(content)
-    ((after,),) = engines.play(engine(model, disk(), three_times(PROMPTS)[:1]))
-    assert after["tokens"] == without[0]["tokens"]
-    assert after["cached"] == [0, 0, 0, 0]
-    assert after["stats"]["tiers"]["disk"]["corrupt"] > 0
+
+    def change_all_slots(pid: int) -> None:
+        slabs = [path for path in root.rglob("*") if path.is_file() and path.stat().st_size > ROW]
+        assert slabs
+        for slab in slabs:
+            with slab.open("r+b") as file:
+                for offset in range(4096 + 1000, slab.stat().st_size, 4096 + ROW):
+                    (before,) = os.pread(file.fileno(), 1, offset)
+                    os.pwrite(file.fileno(), bytes([before ^ 1]), offset)
+
+    first, second = three_times(PROMPTS, reset="rows")[:2]
+    plan = engine(model, disk(), [first | {"pause": {"at_end": True}}, second])
+    (rounds,) = engines.play(plan, at_pause=change_all_slots)
+    assert_same_words(rounds, without)
+    assert rounds[1]["cached"] == [0, 0, 0, 0]
+    assert rounds[1]["stats"]["tiers"]["disk"]["corrupt"] > 0
 
 
 def test_other_weights_under_the_same_name_hit_nothing(
-    engines: Engines, tmp_path: Path, disk: Callable[..., dict[str, Any]]
+    engines: Engines, model: Path, tmp_path: Path, disk: Callable[..., dict[str, Any]], without: Rounds
 ) -> None:
-    folder = make_model(tmp_path / "changing", seed=1)
-    ((before,),) = engines.play(engine(folder, disk(), three_times(PROMPTS)[:1]))
-    make_model(folder, seed=2)
-    (unaided,), (after,) = engines.play(
-        engine(folder, None, three_times(PROMPTS)[:1]), engine(folder, disk(), three_times(PROMPTS)[:1])
+    folder = shutil.copytree(model, tmp_path / "changing")
+
+    def change_weights(pid: int) -> None:
+        (file,) = folder.glob("*.safetensors")
+        content = bytearray(file.read_bytes())
+        weights = np.frombuffer(content, np.float32, offset=8 + int.from_bytes(content[:8], "little"))
+        weights *= -0.5
+        file.write_bytes(content)
+
+    (once,) = three_times(PROMPTS)[:1]
+    (before,), (unaided,), (after,) = engines.play(
+        engine(folder, disk(), [once | {"pause": {"at_end": True}}]),
+        engine(folder, None, [once]),
+        engine(folder, disk(), [once]),
+        at_pause=change_weights,
     )
+    assert before["tokens"] == without[0]["tokens"]
     assert after["tokens"] == unaided["tokens"] != before["tokens"]
     assert after["cached"] == [0, 0, 0, 0]
