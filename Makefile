@@ -8,7 +8,7 @@ VLLM := $(VLLM_VENV)/bin/python
 VLLM_MODEL := $(VLLM_VENV)/SmolLM2-135M-Instruct
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check bench soak gpu-check clean run-vllm test-vllm
+.PHONY: run test check bench soak gpu-check clean run-vllm bench-vllm test-vllm
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -43,6 +43,10 @@ $(VLLM_VENV)/ready: examples/vllm/setup_venv.py
 run-vllm: $(VLLM_VENV)/ready  ## conversations with vLLM over CPU rows, a disk and a bucket, and restarts; MODEL=... for another model
 	$(if $(MODEL),,$(VLLM) examples/vllm/prepare_model.py $(VLLM_MODEL))
 	$(VLLM) examples/vllm/run_conversations.py --model $(or $(MODEL),$(VLLM_MODEL))
+
+bench-vllm: $(VLLM_VENV)/ready  ## what tiering costs vLLM, and what a hit saves; MODEL=... for another model
+	$(if $(MODEL),,$(VLLM) examples/vllm/prepare_model.py $(VLLM_MODEL))
+	$(VLLM) -m benchmarks.vllm_overhead --model $(or $(MODEL),$(VLLM_MODEL))
 
 test-vllm: $(VLLM_VENV)/ready  ## the tests of the vLLM plugin, against the real engine
 	$(VLLM) -m pytest tests/vllm
