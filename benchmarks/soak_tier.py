@@ -25,6 +25,10 @@ TIER_FAULTS = (*CONTAINED_FAULTS, Fault.FLIP)
 """Every fault that leaves the process and its memory whole; the checksum sees what `Fault.FLIP` does."""
 
 
+_MANY_CHECKSUMS = 2_000
+"""More than the tier ever holds: time to forget those of chunks that it has evicted."""
+
+
 class SoakTierConfig(MemoryTierConfig):
     """Settings of a `SoakTier`."""
 
@@ -52,7 +56,10 @@ class SoakTier(TierWrapper):
     async def store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         checksums = [xxhash.xxh3_64_intdigest(row) for row in rows]
         self._checksums.update(zip(keys, checksums, strict=True))
-        return await super().store(keys, rows)
+        answers = await super().store(keys, rows)
+        if len(self._checksums) > _MANY_CHECKSUMS:
+            self._checksums = {key: known for key, known in self._checksums.items() if self.contains(key)}
+        return answers
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         answers = await super().load(keys, rows)
