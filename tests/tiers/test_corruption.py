@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from damage import Image, first_difference, flip_bits, harm_sector
-from disk_harness import Disk, key_of, present
+from disk_harness import Disk, index_is_written, key_of, present
 from slots_on_disk import HEADER_BYTES, KEY_BYTES, Slot, assert_only_lost, newest, number_of, settings, slots_on_disk
 
 from tiering.errors import PermanentTierError
@@ -129,17 +129,11 @@ class CrashedTier:
         async with disk.opened(self.capacity, **settings(disk)) as tier:
             await disk.store(tier, *range(20))
         async with disk.opened(self.capacity, **settings(disk)) as tier:
-            num_records = 0
             for number in range(20, 80):
-                num_evicted = tier.counters.evicted
                 assert await disk.store(tier, number) == [True]
-                num_records += 1 + tier.counters.evicted - num_evicted
                 if number % 10 == 5:
                     await tier.delete([key_of(number - 5)])
-                    num_records += 1
-            (journal,) = disk.directory.glob("index.*.journal")
-            while journal.stat().st_size < INDEX_START_BYTES + num_records * RECORD.size:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await index_is_written(tier)
             self.image = Image(disk.directory)
 
     def expected(self, num_records: int) -> tuple[set[int], set[int]]:

@@ -20,7 +20,7 @@ from typing import TextIO
 
 import pytest
 from disk_harness import Disk, index_is_written, keys_of, present
-from faulty_calls import KilledAt
+from faulty_calls import FailingPlaces, KilledAt
 
 from tiering.errors import PermanentTierError
 from tiers.disk.system_calls import SystemCalls
@@ -149,6 +149,24 @@ def test_tc_33_killed_at_fifty_random_times(tmp_path: Path) -> None:
             num_kept, num_due = num_kept + kept, num_due + due
     assert num_due > 500
     assert num_kept >= 0.99 * num_due
+
+
+def test_tc_33_a_chunk_evicted_for_a_write_that_failed_does_not_come_back(disk: Disk) -> None:
+    async def scenario() -> None:
+        disk.system = system = FailingPlaces()
+        killed = disk.make(2)
+        await killed.open()
+        await disk.store(killed, 1, 2)
+        system.bad_sector = ("slab-000000.kv", disk.slot_bytes)  # where chunk 2 lies, the next victim
+        assert await disk.store(killed, 3) == [False]
+        assert disk.evicted == keys_of(2)
+        await index_is_written(killed)
+        killed._roots.release()  # what the end of a process does
+        disk.system = SystemCalls()
+        async with disk.opened(2) as tier:
+            assert await present(tier) == [1]
+
+    asyncio.run(scenario())
 
 
 def test_tc_33_a_killed_writer_leaves_nothing_but_the_files_of_the_format(disk: Disk) -> None:

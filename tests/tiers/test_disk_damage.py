@@ -23,7 +23,7 @@ def replacement(disk: Disk, stored_row_bytes: int) -> bytes:
 
     row = bytes_of(key_of(2), stored_row_bytes)
     checksum = xxhash.xxh3_64_intdigest(row)
-    return encode_header(SlotHeader(namespace().fingerprint, key_of(2), 2, stored_row_bytes, checksum)) + row
+    return encode_header(namespace().fingerprint, key_of(2), 2, stored_row_bytes, checksum) + row
 
 
 @pytest.mark.parametrize("change_of_length", [8192, 1, -1, -8192])
@@ -206,7 +206,7 @@ def test_the_free_space_reserve_is_left_alone(disk: Disk) -> None:
 
 def test_a_header_of_another_format_version_is_not_read() -> None:
     header = SlotHeader(bytes(16), key_of(1), 5, 8192, 99)
-    page = memoryview(bytearray(encode_header(header)))
+    page = memoryview(bytearray(encode_header(*header)))
     assert len(page) == PAGE_BYTES
     assert parse_header(page) == header
     page[8] = 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tiering.keys import OffloadKey
 from tiering.tier import TierContext
 from tiers.disk.bad_slots import BadSlots
 from tiers.disk.config import DiskConfig
@@ -42,14 +43,22 @@ class Catalogue:
         self._bad_slots = bad_slots
         self._counters = counters
         self._expiry = Expiry(config.ttl, context.clock) if config.ttl else None
+        # Of slots being written, what they held. The journal's record of what overwrites a chunk also ends that chunk,
+        # so that it needs a record of its own only where the write fails.
+        self._overwritten: dict[int, OffloadKey] = {}
         roots.on_well = self._give_up_bad_slots
         roots.on_back = self._resume_expiry
 
     def take_slots(self, count: int) -> list[int]:
-        """Hand out up to ``count`` slots in ascending order, in exchange for other chunks if need be."""
+        """Hand out up to ``count`` slots in ascending order, in exchange for other chunks if need be.
+
+        All of them are to be written to, and given to `settle`.
+        """
         slots, victims = self._table.take(count, self._roots.full(), self._roots.unusable())
-        self._counters.evicted += len(victims)
-        self._gone(victims)
+        if victims:
+            self._overwritten |= victims
+            self._counters.evicted += len(victims)
+            self._context.report_evicted(list(victims.values()))
         return slots
 
     def settle(self, entries: Sequence[IndexEntry], failures: Failures) -> list[IndexEntry]:
@@ -58,17 +67,24 @@ class Catalogue:
         The last one of ``entries`` is the last to go.
         """
         for entry, outcome in failures.items():
+            journal = self._roots.of(entry.slot).journal
+            overwritten = self._overwritten.get(entry.slot)
+            if overwritten is not None and overwritten not in self._table and journal is not None:
+                journal.delete([overwritten])
             if outcome is Outcome.NO_SPACE:
                 self._table.give_back_unbacked(entry.slot)
             elif self._bad_slots.is_bad(entry.slot):
                 self._counters.bad_slots += 1
             else:
                 self._table.give_back(entry.slot)
+        for entry in entries:
+            self._overwritten.pop(entry.slot, None)
         stored = self._table.insert([entry for entry in entries if entry not in failures] if failures else entries)
         self._counters.stored += len(stored)
+        num_roots = len(self._roots)
         for root, share in self._roots.shares(stored):
             if root.journal is not None:
-                root.journal.put((key, self._roots.local(slot), generation) for key, slot, generation in share)
+                root.journal.put((key, slot // num_roots, generation) for key, slot, generation in share)
         if self._expiry is not None:
             for entry in stored:
                 self._expiry.note(entry)

@@ -42,18 +42,10 @@ class SlotHeader(NamedTuple):
     checksum: int
 
 
-def encode_header(header: SlotHeader) -> bytes:
-    """Return the header page, `PAGE_BYTES` long."""
-    fixed = _FIXED.pack(
-        _MAGIC,
-        SLOT_FORMAT_VERSION,
-        len(header.key),
-        header.fingerprint,
-        header.generation,
-        header.row_bytes,
-        header.checksum,
-    )
-    body = (fixed + header.key).ljust(_PAGE_CHECKSUM_AT, b"\0")
+def encode_header(fingerprint: bytes, key: OffloadKey, generation: int, row_bytes: int, checksum: int) -> bytes:
+    """Return the header page that says these fields of a `SlotHeader`, `PAGE_BYTES` long."""
+    fixed = _FIXED.pack(_MAGIC, SLOT_FORMAT_VERSION, len(key), fingerprint, generation, row_bytes, checksum)
+    body = (fixed + key).ljust(_PAGE_CHECKSUM_AT, b"\0")
     return body + _PAGE_CHECKSUM.pack(xxhash.xxh3_64_intdigest(body))
 
 

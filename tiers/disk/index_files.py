@@ -95,16 +95,14 @@ def encode_journal_start(identity: bytes, epoch: int) -> bytes:
 
 def encode_puts(chunks: Iterable[tuple[OffloadKey, int, int]]) -> list[bytes]:
     """Return a journal record for each key, slot within this root, and generation: the chunk is now there."""
-    return [_sealed(_RECORD.pack(_PUT, len(key), slot, generation) + key) for key, slot, generation in chunks]
+    records = [_RECORD.pack(_PUT, len(key), slot, generation) + key for key, slot, generation in chunks]
+    return [_CHECKSUM.pack(xxhash.xxh3_64_intdigest(record)) + record for record in records]
 
 
 def encode_deletes(keys: Iterable[OffloadKey]) -> list[bytes]:
     """Return a journal record for each key, saying that the chunk is gone."""
-    return [_sealed(_RECORD.pack(_DELETE, len(key), 0, 0) + key) for key in keys]
-
-
-def _sealed(record: bytes) -> bytes:
-    return _CHECKSUM.pack(xxhash.xxh3_64_intdigest(record)) + record
+    records = [_RECORD.pack(_DELETE, len(key), 0, 0) + key for key in keys]
+    return [_CHECKSUM.pack(xxhash.xxh3_64_intdigest(record)) + record for record in records]
 
 
 def read_index(directory: Path, identity: bytes) -> RecoveredIndex:

@@ -26,6 +26,8 @@ from tiers.disk.system_calls import SystemCalls
 __all__ = ["Journal"]
 
 _RECORDS_UNTIL_RETRY = 1000
+# An append costs as much as the bookkeeping of fifty chunks, so a busy tier does it for many at a time.
+_GATHERING_SECONDS = 0.02
 
 
 class Journal:
@@ -69,6 +71,7 @@ class Journal:
         self._records_since_snapshot = 0
         self.has_hole = False
         self._lock = asyncio.Lock()
+        self._gathering: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -90,8 +93,8 @@ class Journal:
 
     async def settled(self) -> None:
         """Wait until everything noted so far was written or has failed."""
-        while self._writing is not None:
-            await self._writing
+        while self._gathering is not None or self._writing is not None:
+            await (self._writing or self._begin_writing())
 
     async def close(self, *, keep: bool = True) -> None:
         """End, with a final snapshot if ``keep``; else what was not written yet is not written any more."""
@@ -106,18 +109,28 @@ class Journal:
 
     def _note(self, records: list[bytes]) -> None:
         self._pending += records
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_behind())
+        self._gather()
+
+    def _gather(self) -> None:
+        if self._pending and self._gathering is None and self._writing is None:
+            self._gathering = asyncio.get_running_loop().call_later(_GATHERING_SECONDS, self._begin_writing)
+
+    def _begin_writing(self) -> asyncio.Task[None]:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        self._writing = asyncio.get_running_loop().create_task(self._write_behind())
+        return self._writing
 
     async def _write_behind(self) -> None:
         try:
-            while self._pending:
-                async with self._changing():
-                    await self._write_pending()
+            async with self._changing():
+                await self._write_pending()
         except OSError as error:
             self._on_error(error)
         finally:
             self._writing = None
+            self._gather()
 
     async def _write_pending(self) -> None:
         records, self._pending = self._pending, []

@@ -24,7 +24,9 @@ class Preallocation:
 
     def follow(self, slots: Iterable[int]) -> None:
         """Note that ``slots``, in ascending order, are about to be written."""
-        for root, slot in {self._roots.of(slot): self._roots.local(slot) for slot in slots}.items():
+        num_roots = len(self._roots)
+        for idx, last_slot in {slot % num_roots: slot for slot in slots}.items():
+            root, slot = self._roots[idx], self._roots.local(last_slot)
             place = (root, slot // root.slabs.slots_per_slab)
             if place not in self._growing and root.slabs.wants_growth(slot):
                 self._growing[place] = asyncio.create_task(self._grow(place, slot))

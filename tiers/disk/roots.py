@@ -69,6 +69,9 @@ class Roots:
     def __iter__(self) -> Iterator[Root]:
         return iter(self._roots)
 
+    def __len__(self) -> int:
+        return len(self._roots)
+
     def __getitem__(self, idx: int) -> Root:
         return self._roots[idx]
 

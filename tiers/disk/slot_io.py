@@ -10,7 +10,7 @@ from typing import Protocol
 
 import xxhash
 
-from tiers.disk.header import PAGE_BYTES, SlotHeader, encode_header
+from tiers.disk.header import PAGE_BYTES, encode_header
 from tiers.disk.slab import SlabFiles
 from tiers.disk.slot_buffers import BufferPool, SlotBuffers, copy_row, is_page_aligned
 from tiers.disk.slots import IndexEntry
@@ -84,10 +84,11 @@ class SlotIO:
         num_roots = len(self._roots)
         runs: list[Run] = []
         for idx, root in enumerate(self._roots):
-            mine = [pair for pair in zip(entries, rows, strict=True) if pair[0].slot % num_roots == idx]
+            mine = {entry.slot: place for place, entry in enumerate(entries) if entry.slot % num_roots == idx}
             expected_slot = -1
-            for entry, row in sorted(mine, key=_slot_of):
-                slot = entry.slot // num_roots
+            for slot_of_all in sorted(mine):
+                entry, row = entries[mine[slot_of_all]], rows[mine[slot_of_all]]
+                slot = slot_of_all // num_roots
                 begins_slab = slot % root.slabs.slots_per_slab == 0
                 if slot != expected_slot or begins_slab or len(runs[-1].rows) == self._max_slots:
                     runs.append(Run(idx, slot, [], []))
@@ -154,14 +155,10 @@ class SlotIO:
 
     def _header(self, entry: IndexEntry, row: memoryview) -> bytes:
         checksum = xxhash.xxh3_64_intdigest(row)
-        return encode_header(SlotHeader(self._fingerprint, entry.key, entry.generation, self._row_bytes, checksum))
+        return encode_header(self._fingerprint, entry.key, entry.generation, self._row_bytes, checksum)
 
     def _must_bounce(self, run: Run) -> bool:
         """Say whether direct I/O is on and cannot use these rows as its buffers."""
         if not self._roots[run.root].slabs.direct:
             return False
         return self._row_bytes % PAGE_BYTES != 0 or not all(map(is_page_aligned, run.rows))
-
-
-def _slot_of(transfer: tuple[IndexEntry, memoryview]) -> int:
-    return transfer[0].slot

@@ -153,8 +153,8 @@ class SlotTable:
 
     def take(
         self, count: int, full_roots: Collection[int] = (), unusable_roots: Collection[int] = ()
-    ) -> tuple[list[int], list[IndexEntry]]:
-        """Hand out up to ``count`` slots, in ascending order, and name the chunks evicted for it.
+    ) -> tuple[list[int], dict[int, OffloadKey]]:
+        """Hand out up to ``count`` slots, in ascending order, and name the chunks evicted from some of them.
 
         Chunks are evicted rather than that one of ``full_roots`` must give a slot new disk space; nothing in
         ``unusable_roots`` is handed out or evicted.
@@ -168,16 +168,17 @@ class SlotTable:
         growing = [self._unbacked[root] for root in usable if root not in full_roots]
         while len(slots) < count and any(growing):
             slots.append(self._take_unbacked(min(filter(None, growing))))
-        victims = self._evict(count - len(slots), usable) if len(slots) < count and usable else []
-        slots += [entry.slot for entry in victims]
+        victims = self._evict(count - len(slots), usable) if len(slots) < count and usable else {}
+        slots += victims
         return sorted(slots), victims
 
-    def _evict(self, count: int, usable_roots: list[int]) -> list[IndexEntry]:
+    def _evict(self, count: int, usable_roots: list[int]) -> dict[int, OffloadKey]:
         def must_stay(slot: int) -> bool:
             return slot in self._pins or slot % self._num_roots not in usable_roots
 
         all_usable = len(usable_roots) == self._num_roots
-        return self.retire(self._eviction.victims(count, self._pins.__contains__ if all_usable else must_stay))
+        victims = self._eviction.victims(count, self._pins.__contains__ if all_usable else must_stay)
+        return dict(zip(self.retire(victims), victims, strict=True))
 
     def _take_unbacked(self, heap: list[int]) -> int:
         slot = heappop(heap)
@@ -233,19 +234,19 @@ class SlotTable:
 
     def discard(self, key: OffloadKey) -> None:
         """Remove a chunk from the index; its slot becomes free once it has no pins."""
-        [(_, slot, _)] = self.retire([key])
+        [slot] = self.retire([key])
         if slot in self._pins:
             self._discarded_while_pinned.add(slot)
         else:
             self.give_back(slot)
 
-    def retire(self, keys: Sequence[OffloadKey]) -> list[IndexEntry]:
-        """Remove chunks from the index, and return what it said; their slots are never handed out again."""
+    def retire(self, keys: Sequence[OffloadKey]) -> list[int]:
+        """Remove chunks from the index, and return their slots, which are never handed out again."""
         self._eviction.forget(keys)
         slots = [self._slot_of.pop(key) for key in keys]
         for slot in slots:
             self._vacate(slot)
-        return [IndexEntry(key, slot, self._generations[slot]) for key, slot in zip(keys, slots, strict=True)]
+        return slots
 
     def _vacate(self, slot: int) -> None:
         self._key_at[slot] = None

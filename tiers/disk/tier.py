@@ -206,18 +206,20 @@ class DiskTier(Tier):
             self._budget.give_back(len(chunks) - len(slots))
         self._preallocation.follow(slots)
         chunks = chunks[: len(slots)]
-        generations = self._table.new_generations(len(slots))
-        entries = list(map(IndexEntry, [key for key, _ in chunks], slots, generations))
-        failures: Failures = dict.fromkeys(entries, Outcome.FAILED)
+        keys = [key for key, _ in chunks]
+        entries = list(map(IndexEntry, keys, slots, self._table.new_generations(len(slots))))
         stored: set[OffloadKey] = set()
         ended = asyncio.get_running_loop().create_future()
-        self._being_stored.update((entry.key, ended) for entry in entries)
+        self._being_stored |= dict.fromkeys(keys, ended)
+        failures: Failures | None = None
         try:
             failures = await self._transfers.write(entries, [row for _, row in chunks])
             self.counters.written_bytes += self._slot_bytes * (len(entries) - len(failures))
         finally:
-            for entry in entries:
-                del self._being_stored[entry.key]
+            if failures is None:
+                failures = dict.fromkeys(entries, Outcome.FAILED)
+            for key in keys:
+                del self._being_stored[key]
             # The last to go is the head of a prefix.
             stored.update(entry.key for entry in self._catalogue.settle(entries[::-1], failures))
             ended.set_result(frozenset(stored))
