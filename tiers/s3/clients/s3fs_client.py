@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import s3fs
 
 from tiers.s3.aws_session import new_aws_session
@@ -18,6 +19,8 @@ from tiers.s3.errors import ObjectAbsentError, opening, translated
 from tiers.s3.landing import Landing
 
 __all__ = ["S3fsClient"]
+
+Body = npt.NDArray[np.uint8]
 
 
 class S3fsClient(ObjectClient):
@@ -32,6 +35,8 @@ class S3fsClient(ObjectClient):
     def __init__(self, fs: s3fs.S3FileSystem, bucket: str) -> None:
         self._fs = fs
         self._bucket = bucket
+        # Fresh memory costs several times what copying a row to it does: each page of it is a fault.
+        self._spare_bodies: list[Body] = []
 
     @classmethod
     async def open(cls, config: S3Config) -> S3fsClient:
@@ -45,6 +50,7 @@ class S3fsClient(ObjectClient):
             fs.retries = 1
             client = await fs.set_session()
             client.meta.events.register("before-call.s3.HeadBucket", _follow_no_redirect)
+            client.meta.events.register("request-created.s3.PutObject", _send_the_body_at_once)
         return cls(fs, config.bucket)
 
     def describe(self) -> str:
@@ -70,18 +76,27 @@ class S3fsClient(ObjectClient):
                 response.close()
                 raise
 
-    def pack(self, header: bytes, row: memoryview) -> bytearray:
-        body = bytearray(len(header) + row.nbytes)
-        body[: len(header)] = header
+    def pack(self, header: bytes, row: memoryview) -> Body:
+        num_bytes = len(header) + row.nbytes
+        try:
+            body = self._spare_bodies.pop()
+        except IndexError:
+            body = np.empty(num_bytes, np.uint8)
+        if body.size != num_bytes:
+            body = np.empty(num_bytes, np.uint8)
+        body[: len(header)] = np.frombuffer(header, np.uint8)
         if row.nbytes:
-            np.frombuffer(body, np.uint8)[len(header) :] = np.frombuffer(row, np.uint8)
+            body[len(header) :] = np.frombuffer(row, np.uint8)
         return body
 
-    async def put(self, name: str, body: bytes | bytearray, deadline: float, *, only_if_absent: bool) -> None:
+    async def put(self, name: str, body: Body | bytes, deadline: float, *, only_if_absent: bool) -> None:
         condition = {"IfNoneMatch": "*"} if only_if_absent else {}
         with translated("PUT", name):
             async with asyncio.timeout_at(deadline):
                 await self._call("put_object", Key=name, Body=_ViewsOf(body), **condition)
+        if not isinstance(body, bytes):
+            # Only now: the transport of a request that failed may still hold it.
+            self._spare_bodies.append(body)
 
     async def head(self, name: str) -> int:
         with translated("HEAD", name):
@@ -131,9 +146,9 @@ class _ViewsOf(io.BytesIO):
 
     _PIECE_BYTES = 2**18
 
-    def __init__(self, body: bytes | bytearray) -> None:
+    def __init__(self, body: Body | bytes) -> None:
         super().__init__()
-        self._body = memoryview(body)
+        self._body = body.data if isinstance(body, np.ndarray) else memoryview(body)
         self._position = 0
 
     def read(self, size: int | None = -1, /) -> Any:
@@ -158,6 +173,11 @@ def _follow_no_redirect(params: dict[str, Any], **_: Any) -> None:
     params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
+def _send_the_body_at_once(request: Any, **_: Any) -> None:
+    """Do not wait for the service to say that it wants the body: that costs each PUT a round trip."""
+    del request.headers["Expect"]
+
+
 def _arguments(config: S3Config) -> dict[str, Any]:
     """Return what `S3FileSystem` is made with: our choices, and the user's on top of them."""
     limits = config.limits
@@ -174,6 +194,8 @@ def _arguments(config: S3Config) -> dict[str, Any]:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
             "max_pool_connections": limits.transfers + limits.questions,
+            "parameter_validation": False,
+            "user_agent": "kv-tiering",
             "connect_timeout": limits.connect_timeout,
             "read_timeout": max(limits.store_timeout, limits.load_timeout),
             "retries": {"total_max_attempts": 1, "mode": "standard"},
