@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from tiering.keys import OffloadKey
-from tiers.disk.header import PAGE_BYTES, parse_header
+from tiers.disk.header_scan import FoundChunk, scan_headers
 from tiers.disk.index_columns import IndexColumns
 from tiers.disk.index_files import UnreadableIndexError, last_epoch, read_index
 from tiers.disk.slab import SlabFiles
 
 __all__ = ["Recovery", "recover_chunks"]
-
-_NEVER_WRITTEN = bytes(PAGE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +34,26 @@ class Recovery:
 
 
 def recover_chunks(
-    directory: Path, identity: bytes, slabs: SlabFiles, fingerprint: bytes, row_bytes: int, *, verify: bool
+    directory: Path,
+    identity: bytes,
+    slabs: SlabFiles,
+    fingerprint: bytes,
+    row_bytes: int,
+    *,
+    num_threads: int,
+    verify: bool,
 ) -> Recovery:
     """Read the index in ``directory``, or scan all slabs if it cannot be used. Blocks.
 
-    With ``verify``, the header page of each chunk is read too, and each one that does not fit is a problem.
+    Up to ``num_threads`` reads of header pages are in flight at a time. With ``verify``, the header page of each chunk
+    is read even if there is an index, and each one that does not fit is a problem.
     """
     try:
         index = read_index(directory, identity)
     except UnreadableIndexError as error:
         # A directory never used before has neither index nor slabs, and that is no damage.
         problems = [str(error)] if slabs.has_slot(0) else []
-        found, num_damaged = _read_headers(slabs, fingerprint, row_bytes)
+        found, num_damaged = scan_headers(slabs, fingerprint, row_bytes, num_threads)
         if num_damaged:
             problems.append(f"{num_damaged} header pages of {directory} are damaged or cannot be read")
         return Recovery(_newest(found), last_epoch(directory), problems, num_damaged)
@@ -59,7 +63,7 @@ def recover_chunks(
     if len(there) < len(chunks):
         problems.append(f"{len(chunks) - len(there)} chunks lie in slots of {directory} that are not there any more")
     if verify:
-        headers, _ = _read_headers(slabs, fingerprint, row_bytes)
+        headers, _ = scan_headers(slabs, fingerprint, row_bytes, num_threads)
         in_slots = {slot: (key, generation) for slot, key, generation in headers}
         places = zip(there.slots.tolist(), there.keys, there.generations.tolist(), strict=True)
         problems += [
@@ -70,7 +74,7 @@ def recover_chunks(
     return Recovery(there, index.epoch, problems)
 
 
-def _newest(found: list[_Found]) -> IndexColumns:
+def _newest(found: list[FoundChunk]) -> IndexColumns:
     """Return the chunks; of two slots with one key the one written later counts."""
     newest: dict[OffloadKey, tuple[int, int]] = {}
     for slot, key, generation in sorted(found, key=lambda slot: slot.generation):
@@ -79,30 +83,3 @@ def _newest(found: list[_Found]) -> IndexColumns:
     table = np.array(list(newest.values()), np.uint64).reshape(-1, 2)
     # How recently each was used is not known; when it was written stands in for it.
     return IndexColumns(list(newest), table[:, 0].copy(), table[:, 1].copy(), table[:, 1].copy())
-
-
-class _Found(NamedTuple):
-    """An intact header page of this namespace."""
-
-    slot: int
-    key: OffloadKey
-    generation: int
-
-
-def _read_headers(slabs: SlabFiles, fingerprint: bytes, row_bytes: int) -> tuple[list[_Found], int]:
-    """Read the header pages of all slots; also return how many were damaged or could not be read."""
-    found = []
-    num_damaged = 0
-    page = memoryview(mmap.mmap(-1, PAGE_BYTES))
-    for slot in filter(slabs.has_slot, range(slabs.num_slots)):
-        try:
-            slabs.read(slot, [page])
-        except OSError:
-            num_damaged += 1
-            continue
-        header = parse_header(page)
-        if header is None:
-            num_damaged += bytes(page) != _NEVER_WRITTEN
-        elif (header.fingerprint, header.row_bytes) == (fingerprint, row_bytes):
-            found.append(_Found(slot, header.key, header.generation))
-    return found, num_damaged

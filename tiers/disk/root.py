@@ -113,6 +113,7 @@ class Root:
             self.slabs,
             self._context.namespace.fingerprint,
             self._context.row_bytes,
+            num_threads=config.threads,
             verify=strict,
         )
 
