@@ -20,6 +20,7 @@ from botocore.config import Config
 from tiering.keys import OffloadKey, make_offload_key
 from tiering.naming import Namespace
 from tiering.registry import resolve_tier
+from tiering.testing.ceph_server import CephServer
 from tiering.testing.fault_proxy import FaultProxy
 from tiering.testing.object_servers import MotoServer, ObjectServer, SeaweedServer
 from tiering.testing.patterns import fill_row, row_matches
@@ -217,7 +218,8 @@ class Servers:
 
 
 def new_server(kind: str) -> ObjectServer:
-    server_type: type[ObjectServer] = {"seaweedfs": SeaweedServer, "moto": MotoServer}[kind]
+    server_types: dict[str, type[ObjectServer]] = {"seaweedfs": SeaweedServer, "moto": MotoServer, "ceph": CephServer}
+    server_type = server_types[kind]
     if not server_type.is_installed():
         pytest.skip(f"the {kind} server is not installed")
     return server_type()

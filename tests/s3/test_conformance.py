@@ -75,6 +75,15 @@ class TestObstoreOnMoto(ObjectTierTests):
     watches_resources = False
 
 
+class TestS3fsOnCeph(ObjectTierTests):
+    what = "s3fs-ceph"
+
+
+class TestObstoreOnCeph(ObjectTierTests):
+    what = "obstore-ceph"
+    watches_resources = False
+
+
 class TestFiles(ObjectTierTests):
     what = "file"
 
