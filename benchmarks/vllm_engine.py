@@ -44,7 +44,7 @@ class Served:
 
     Attributes:
         tokens: generated, per request.
-        num_steps: of the engine.
+        num_steps: of the engine, those in which tokens came out; in others it waits for a tier's answer.
         seconds: from the first request to the last token.
         first_token_seconds: from the first request to its first token.
         thread_seconds: CPU time of the engine's thread meanwhile: scheduling and computing, without waiting.
@@ -154,9 +154,10 @@ class _Engine:
             self._add(prompt, wanted, tokens)
         first = next(iter(tokens))
         while engine.has_unfinished_requests():
-            for output in engine.step():
+            outputs = engine.step()
+            num_steps += bool(outputs)
+            for output in outputs:
                 tokens[output.request_id] = output.outputs[0].token_ids
-            num_steps += 1
             if not first_token and tokens[first]:
                 first_token = time.perf_counter() - began
         seconds, thread_seconds = time.perf_counter() - began, time.thread_time() - thread_began

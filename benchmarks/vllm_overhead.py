@@ -45,7 +45,7 @@ class _Scale:
     prefixes: int
 
 
-_FULL = _Scale(rounds=8, num_prompts=4, prompt_tokens=256, new_tokens=64, prefixes=5)
+_FULL = _Scale(rounds=7, num_prompts=4, prompt_tokens=256, new_tokens=64, prefixes=4)
 _QUICK = _Scale(rounds=1, num_prompts=2, prompt_tokens=64, new_tokens=8, prefixes=1)
 
 
@@ -70,18 +70,18 @@ def measure_steps(off: VllmEngine, on: VllmEngine, prompts: _Prompts, scale: _Sc
     Raises:
         WrongResultError: something was not computed.
     """
-    sides: dict[str, tuple[VllmEngine, dict[str, list[str]]]] = {
-        _OFF: (off, {}),
-        "CPU rows": (on, {"kv_store_tiers": []}),
-        "CPU rows, disk": (on, {"kv_store_tiers": ["disk"]}),
-        "CPU rows, disk, S3": (on, {"kv_store_tiers": ["disk", "s3"]}),
+    sides: dict[str, tuple[VllmEngine, list[str]]] = {
+        _OFF: (off, []),
+        "CPU rows": (on, []),
+        "CPU rows, disk": (on, ["disk"]),
+        "CPU rows, disk, S3": (on, ["disk", "s3"]),
     }
     rounds: dict[str, list[Served]] = {side: [] for side in sides}
     order = list(sides.items())
     for _ in range(1 + scale.rounds):
         for side, (engine, tiers) in order:
             batch = [prompts.unseen(scale.prompt_tokens) for _ in range(scale.num_prompts)]
-            served = engine.serve(Wanted(batch, scale.new_tokens, tiers))
+            served = engine.serve(Wanted(batch, scale.new_tokens, {"kv_load_tiers": tiers, "kv_store_tiers": tiers}))
             check(not any(served.cached.values()), f"{side}: prompts that nobody has seen: {served.cached}")
             rounds[side].append(served)
         order.append(order.pop(0))  # whoever comes first meets a machine that the last one has left
