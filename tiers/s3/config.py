@@ -135,6 +135,12 @@ class S3Config(ObjectTierConfig):
             raise ValueError("fixed credentials leave no use for profile or credentials_file")
         if self.provider != "s3" and self.client != "obstore":
             raise ValueError(f"provider {self.provider} needs client: obstore")
+        of_aws = ("access_key_id", "secret_access_key", "session_token", "profile", "credentials_file", "region")
+        given = [name for name in of_aws if getattr(self, name) is not None]
+        if self.provider != "s3" and given:
+            raise ValueError(
+                f"{given[0]} is of no use for provider {self.provider}; allowed: its own settings, in storage_options"
+            )
         return self
 
     def exclusive_resources(self) -> list[str]:

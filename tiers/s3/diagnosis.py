@@ -15,6 +15,12 @@ _NO_OBJECT_STORE = "perhaps that is no object store; see endpoint_url"
 _NO_TLS = "no TLS is spoken there; perhaps endpoint_url should begin with http://"
 _UNTRUSTED = "its TLS certificate is not trusted on this machine"
 
+_UNKNOWN_OPTION = "the client library does not know a key in storage_options"
+_NO_ACCOUNT = "account_name is missing in storage_options"
+_BAD_ACCOUNT_KEY = "account_key in storage_options is no key"
+_NO_SERVICE_ACCOUNT = "the file service_account in storage_options cannot be opened"
+_BAD_SERVICE_ACCOUNT = "the service account in storage_options cannot be read"
+
 _NEVER_WITHOUT_A_CODE = {400, 404, 405, 500, 501}
 
 _OF_CODE = {
@@ -38,6 +44,11 @@ _OF_TEXT = (
     (re.compile("CERTIFICATE_VERIFY_FAILED|CertificateError|InvalidCertificate"), _UNTRUSTED),
     (re.compile("WRONG_VERSION_NUMBER|InvalidContentType"), _NO_TLS),
     (re.compile("BareRedirect"), _ANOTHER_REGION),
+    (re.compile("UnknownConfigurationKey"), _UNKNOWN_OPTION),
+    (re.compile("MissingAccount"), _NO_ACCOUNT),
+    (re.compile("InvalidAccessKey "), _BAD_ACCOUNT_KEY),
+    (re.compile("OpenCredentials"), _NO_SERVICE_ACCOUNT),
+    (re.compile("DecodeCredentials|DecodePem|InvalidKey"), _BAD_SERVICE_ACCOUNT),
     (re.compile("MissingEtag|Bad status line|UnexpectedMessage|Parse\\("), _NO_OBJECT_STORE),
     (re.compile("gaierror|DNSError|dns error"), "its host name is not known"),
     (re.compile("ConnectionRefusedError|ConnectionRefused|Connect call failed"), "nobody listens there"),
@@ -46,7 +57,17 @@ _OF_TEXT = (
         "the connection broke; where it always does, perhaps endpoint_url should begin with https://",
     ),
 )
-_NO_WAITING_HELPS = {_ANOTHER_REGION, _NO_OBJECT_STORE, _NO_TLS, _UNTRUSTED}
+_NO_WAITING_HELPS = {
+    _ANOTHER_REGION,
+    _NO_OBJECT_STORE,
+    _NO_TLS,
+    _UNTRUSTED,
+    _UNKNOWN_OPTION,
+    _NO_ACCOUNT,
+    _BAD_ACCOUNT_KEY,
+    _NO_SERVICE_ACCOUNT,
+    _BAD_SERVICE_ACCOUNT,
+}
 
 
 def diagnosed_answer(code: str, status: int, doing: str) -> str | None:

@@ -15,6 +15,7 @@ import fsspec
 import numpy as np
 from fsspec.asyn import AsyncFileSystem
 
+from tiering.errors import PermanentTierError
 from tiering.tier import RunBlocking
 from tiers.s3.clients.object_client import ListedObject, ObjectClient
 from tiers.s3.config import FsspecConfig
@@ -34,8 +35,11 @@ async def open_fsspec(config: FsspecConfig, run_blocking: RunBlocking) -> Object
         TierError: the settings cannot be used.
     """
     protocol = config.url.partition("://")[0]
-    with opening():
+    try:
         file_system = fsspec.get_filesystem_class(protocol)
+    except (ImportError, ValueError) as error:
+        raise PermanentTierError(f"fsspec has no file system for {protocol}:// here: {error}") from None
+    with opening():
         options = {"skip_instance_cache": True, "use_listings_cache": False} | config.storage_options
         root = file_system._strip_protocol(config.url).rstrip("/")
         if issubclass(file_system, AsyncFileSystem) and file_system.async_impl:

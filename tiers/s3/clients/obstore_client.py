@@ -145,18 +145,20 @@ def _s3_store(config: S3Config) -> S3Store:
 
 
 def _gcs_store(config: S3Config) -> GCSStore:
+    endpoint = {} if config.endpoint_url is None else {"base_url": config.endpoint_url}
     return GCSStore(
         config.bucket,
-        config=config.storage_options,  # type: ignore[arg-type]
+        config=endpoint | config.storage_options,  # type: ignore[arg-type]
         client_options=_timeouts(config),  # type: ignore[arg-type]
         retry_config={"max_retries": 0, "retry_timeout": _longest(config)},
     )
 
 
 def _azure_store(config: S3Config) -> AzureStore:
+    endpoint = {} if config.endpoint_url is None else {"endpoint": config.endpoint_url}
     return AzureStore(
         config.bucket,
-        config=config.storage_options,  # type: ignore[arg-type]
+        config=endpoint | config.storage_options,  # type: ignore[arg-type]
         client_options=_timeouts(config),  # type: ignore[arg-type]
         retry_config={"max_retries": 0, "retry_timeout": _longest(config)},
     )
