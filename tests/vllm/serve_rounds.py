@@ -7,7 +7,8 @@ each round one line of JSON comes out, and the word ``DONE`` at the end.
 
 A round with a ``pause`` comes to a halt in the first step after which a tier's counter has come so far (``{"tier":
 name, "counter": name, "at_least": n}``), or when it has come to its end (``{"at_end": true}``): a line ``PAUSE`` comes
-out, and it goes on after a line has come in. A round with ``{"times": n, "until": such a counter}`` is repeated.
+out, and it goes on after a line has come in. At such a counter named ``abort``, every second request is aborted; a
+round with ``{"times": n, "until": such a counter}`` is repeated.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,13 +45,17 @@ def main() -> None:
         llm = LLM(skip_tokenizer_init=True, enforce_eager=True, disable_log_stats=False, **arguments)
         spoil(engine.get("spoil_loads", False))
         prompts: list[list[int]] = []
+        answer: dict[str, Any] = {}
         for number, each in enumerate(engine["rounds"]):
-            prompts = each["prompts"] if "prompts" in each else [[*said, *each["continues"]] for said in prompts]
+            if "continues" in each:
+                so_far = zip(prompts, answer["tokens"], strict=True)
+                prompts = [[*asked, *said, *each["continues"]] for asked, said in so_far]
+            else:
+                prompts = each["prompts"]
             for _ in range(each.get("times", 1)):
                 answer = play(llm, prompts, each)
                 if "until" in each and has_come(llm, each["until"]):
                     break
-            prompts = [[*asked, *said] for asked, said in zip(prompts, answer["tokens"], strict=True)]
             print("ROUND", json.dumps({"round": number, **answer}), flush=True)
         llm.llm_engine.engine_core.shutdown()
         del llm
@@ -67,7 +74,9 @@ def play(llm: Any, prompts: list[list[int]], each: dict[str, Any]) -> dict[str, 
     pause = each.get("pause", {})
     paused_with: list[int] = []
     if "counter" in pause:
-        watch_steps(llm, pause, paused_with)
+        once(llm, pause, partial(wait_while_running, llm, paused_with))
+    if "abort" in each:
+        once(llm, each["abort"], partial(abort_every_second, llm))
     outputs = llm.generate(
         [{"prompt_token_ids": prompt} for prompt in prompts],
         SamplingParams(temperature=0, max_tokens=each.get("max_tokens", 16), ignore_eos=True, detokenize=False),
@@ -99,19 +108,29 @@ def play(llm: Any, prompts: list[list[int]], each: dict[str, Any]) -> dict[str, 
     }
 
 
-def watch_steps(llm: Any, pause: dict[str, Any], paused_with: list[int]) -> None:
-    """Pause once, after the step in which the counter has come so far; note how many requests are unfinished then."""
+def once(llm: Any, wanted: dict[str, Any], act: Callable[[], None]) -> None:
+    """Act after the first step after which a tier's counter has come so far."""
     engine = llm.llm_engine
 
     def step() -> Any:
         outputs = type(engine).step(engine)
-        if has_come(llm, pause):
+        if has_come(llm, wanted):
             del engine.step
-            paused_with.append(engine.get_num_unfinished_requests())
-            wait_for_leave()
+            act()
         return outputs
 
     engine.step = step
+
+
+def wait_while_running(llm: Any, paused_with: list[int]) -> None:
+    """Halt, and note how many requests are unfinished."""
+    paused_with.append(llm.llm_engine.get_num_unfinished_requests())
+    wait_for_leave()
+
+
+def abort_every_second(llm: Any) -> None:
+    """Abort every second request that is not finished."""
+    llm.llm_engine.abort_request(list(llm.llm_engine.output_processor.external_req_ids)[::2])
 
 
 def has_come(llm: Any, wanted: dict[str, Any]) -> bool:

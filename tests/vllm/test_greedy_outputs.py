@@ -12,6 +12,9 @@ from engine_process import Engines, needs_vllm
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1200), needs_vllm]
 
 
+A_LOAD = {"tier": "slow", "counter": "jobs_in_flight", "at_least": 1}
+
+
 def slow(seconds: float) -> dict[str, Any]:
     """Configure few rows over a tier that takes its time."""
     return cpu(cpu_bytes_to_use=24 * ROW, secondary_tier_configs=[{"type": "slow", "seconds": seconds}])
@@ -53,6 +56,12 @@ def said(engines: Engines, model: Path, unaided: dict[str, Rounds]) -> dict[str,
         "0 ms": engine(model, slow(0.0), emptied[:2], num_gpu_blocks_override=FEW_BLOCKS),
         "30 ms": engine(model, slow(0.03), emptied[:2], num_gpu_blocks_override=FEW_BLOCKS),
         "400 ms": engine(model, slow(0.4), emptied[:2], num_gpu_blocks_override=FEW_BLOCKS),
+        "aborted": engine(
+            model,
+            slow(0.3),
+            [emptied[0], emptied[0] | {"abort": A_LOAD}, emptied[0]],
+            num_gpu_blocks_override=FEW_BLOCKS,
+        ),
     }
     return unaided | dict(zip(plans, engines.play(*plans.values()), strict=True))
 
@@ -109,6 +118,15 @@ def test_a_slow_tier_serves(said: dict[str, Rounds], name: str) -> None:
     assert tier["loaded_chunks"] > 0
     assert tier["faults"] == tier["jobs_in_flight"] == 0
     assert said[name][-1]["sources"]["external_unspecified"] > 0
+
+
+def test_requests_that_are_aborted_while_a_tier_is_asked(said: dict[str, Rounds]) -> None:
+    before, aborted, after = said["aborted"]
+    assert_same_words([before, after], said["crowd without"])
+    assert len(aborted["tokens"]) == len(CROWD) // 2
+    assert all(tokens in before["tokens"] for tokens in aborted["tokens"])
+    stats = after["stats"]
+    assert stats["stores_open"] == stats["rows_held"] == stats["rows_promoting"] == stats["completions_unexpected"] == 0
 
 
 def test_the_front_end_shows_the_tiers(said: dict[str, Rounds]) -> None:
