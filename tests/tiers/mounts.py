@@ -63,6 +63,19 @@ def on_loop_device(place: Path, kind: str, size: int, options: str = "") -> Iter
         yield path
 
 
+def remount(place: Path, how: str) -> None:
+    """Change a mounted file system to ``ro`` or ``rw``."""
+    run("mount", "-o", f"remount,{how}", place, what="needs the right to remount")
+
+
+@contextlib.contextmanager
+def read_only_view(place: Path, of: Path) -> Iterator[Path]:
+    """Another way to a mounted directory, through which nothing can be written."""
+    with mounted(place, "--bind", of) as path:
+        remount(path, "bind,ro")
+        yield path
+
+
 @contextlib.contextmanager
 def overlay(place: Path) -> Iterator[Path]:
     layers = {name: place.with_suffix(f".{name}") for name in ("lower", "upper", "work")}

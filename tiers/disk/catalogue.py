@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tiering.keys import OffloadKey
 from tiering.tier import TierContext
@@ -10,6 +10,7 @@ from tiers.disk.bad_slots import BadSlots
 from tiers.disk.config import DiskConfig
 from tiers.disk.counters import DiskCounters
 from tiers.disk.expiry import Expiry
+from tiers.disk.journal import Journal
 from tiers.disk.root import Root
 from tiers.disk.roots import Roots
 from tiers.disk.slot_io import Failures, Outcome
@@ -82,9 +83,8 @@ class Catalogue:
         stored = self._table.insert([entry for entry in entries if entry not in failures] if failures else entries)
         self._counters.stored += len(stored)
         num_roots = len(self._roots)
-        for root, share in self._roots.shares(stored):
-            if root.journal is not None:
-                root.journal.put((key, slot // num_roots, generation) for key, slot, generation in share)
+        for journal, share in self._journals(stored):
+            journal.put((key, slot // num_roots, generation) for key, slot, generation in share)
         if self._expiry is not None:
             for entry in stored:
                 self._expiry.note(entry)
@@ -111,11 +111,18 @@ class Catalogue:
             self._counters.expired += len(self.drop(self._expiry.take_expired()))
 
     def _gone(self, entries: list[IndexEntry]) -> None:
-        for root, share in self._roots.shares(entries):
-            if root.journal is not None:
-                root.journal.delete(entry.key for entry in share)
+        for journal, share in self._journals(entries):
+            journal.delete(entry.key for entry in share)
         if entries:
             self._context.report_evicted([entry.key for entry in entries])
+
+    def _journals(self, entries: Sequence[IndexEntry]) -> Iterator[tuple[Journal, Sequence[IndexEntry]]]:
+        """Yield the journals that these chunks concern, each with its own ones."""
+        num_roots = len(self._roots)
+        for root in self._roots:
+            share = entries if num_roots == 1 else [entry for entry in entries if entry.slot % num_roots == root.idx]
+            if share and root.journal is not None:
+                yield root.journal, share
 
     def _give_up_bad_slots(self, root: Root) -> None:
         bad = [entry for entry in self._bad_slots.take_unreadable(root.idx) if self._table.holds(entry)]

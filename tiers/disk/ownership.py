@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -14,7 +15,7 @@ from pathlib import Path
 from tiering.errors import PermanentTierError
 from tiering.naming import Namespace
 
-__all__ = ["Layout", "OwnedDirectory", "acquire_directory"]
+__all__ = ["Layout", "OwnedDirectory", "acquire_directory", "borrow_directory"]
 
 _logger = logging.getLogger(__name__)
 _LAYOUT_VERSION = 1
@@ -41,12 +42,14 @@ class OwnedDirectory:
     Attributes:
         path: the directory.
         layout: its layout.
+        writable: whether it is really owned; else it is borrowed from a file system that takes no writes.
     """
 
-    def __init__(self, path: Path, layout: Layout, lock_fd: int) -> None:
+    def __init__(self, path: Path, layout: Layout, lock_fd: int | None, *, writable: bool = True) -> None:
         self.path = path
         self.layout = layout
-        self._lock_fd: int | None = lock_fd
+        self.writable = writable
+        self._lock_fd = lock_fd
         _owned.add(self)
 
     def close(self) -> None:
@@ -106,12 +109,56 @@ def acquire_directory(root: Path, namespace: Namespace, wanted: Layout, *, stric
     return acquire_directory(root, namespace, wanted, strict=strict)
 
 
+def borrow_directory(root: Path, namespace: Namespace, wanted: Layout) -> OwnedDirectory:
+    """Take the directory of ``namespace`` on a file system that takes no writes, along with others who do. Blocks.
+
+    The lock is shared, and there is none where no owner has left its file: nothing can be written here, and a load
+    believes only what verifies.
+
+    Raises:
+        PermanentTierError: a process that can write there owns the directory.
+        OSError: as the system says; ENOENT where there is no directory, EROFS where its slabs cannot be used. In
+            every case nothing stays locked.
+    """
+    path = root / namespace.fingerprint.hex()
+    path.stat()
+    lock_fd = _lock_shared(path)
+    try:
+        layout = _read_layout(path / "layout.json", wanted)
+        if layout is None:
+            raise OSError(errno.EROFS, "holds slabs of another format and cannot be set aside", str(path))
+    except BaseException:
+        if lock_fd is not None:
+            os.close(lock_fd)
+        raise
+    return OwnedDirectory(path, layout, lock_fd, writable=False)
+
+
+def _lock_shared(path: Path) -> int | None:
+    try:
+        fd = os.open(path / "owner.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    _flock(fd, fcntl.LOCK_SH, path)
+    return fd
+
+
 def _lock(path: Path) -> int:
     fd = os.open(path / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _flock(fd, fcntl.LOCK_EX, path)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _flock(fd: int, how: int, path: Path) -> None:
+    """Lock an open file; where that fails it is closed."""
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(fd, 32, 0).decode(errors="replace") or "unknown"
         os.close(fd)
@@ -122,7 +169,6 @@ def _lock(path: Path) -> int:
     except OSError:
         os.close(fd)
         raise
-    return fd
 
 
 def _read_layout(path: Path, wanted: Layout) -> Layout | None:

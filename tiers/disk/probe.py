@@ -11,7 +11,7 @@ from pathlib import Path
 from tiers.disk.header import PAGE_BYTES
 from tiers.disk.system_calls import SystemCalls
 
-__all__ = ["Health", "inode_of", "probe", "supports_direct_io"]
+__all__ = ["Health", "inode_of", "probe", "supports_direct_io", "supports_direct_reads"]
 
 
 class Health(enum.Enum):
@@ -69,6 +69,24 @@ def supports_direct_io(directory: Path, system: SystemCalls) -> bool:
             return False
         raise
     return True
+
+
+def supports_direct_reads(directory: Path, system: SystemCalls) -> bool:
+    """Say whether the slabs in ``directory``, which takes no new file, can be read past the page cache. Blocks."""
+    page = memoryview(mmap.mmap(-1, PAGE_BYTES))
+    for path in directory.glob("slab-*.kv"):
+        try:
+            fd = system.open(path, os.O_RDONLY | os.O_DIRECT)
+        except OSError:
+            return False
+        try:
+            system.preadv(fd, [page], 0)
+        except OSError as error:
+            return error.errno != errno.EINVAL
+        finally:
+            os.close(fd)
+        return True
+    return False
 
 
 def _move_a_page(path: Path, system: SystemCalls, flags: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from tiering.tier import TierContext
 from tiers.disk.config import DiskConfig
 from tiers.disk.index_files import remove_index
 from tiers.disk.journal import Journal
-from tiers.disk.ownership import Layout, OwnedDirectory, acquire_directory
-from tiers.disk.probe import Health, inode_of, supports_direct_io
+from tiers.disk.ownership import Layout, OwnedDirectory, acquire_directory, borrow_directory
+from tiers.disk.probe import Health, inode_of, supports_direct_io, supports_direct_reads
 from tiers.disk.recovery import Recovery, recover_chunks
 from tiers.disk.slab import SlabFiles, remove_slabs
 from tiers.disk.system_calls import SystemCalls
@@ -65,6 +66,11 @@ class Root:
         return self.path / self._context.namespace.fingerprint.hex()
 
     @property
+    def is_writable(self) -> bool:
+        """Whether the directory was opened for writing too."""
+        return self._owned is not None and self._owned.writable
+
+    @property
     def identity(self) -> bytes:
         """16 bytes naming the meaning of slot numbers; an index of another identity is not believed."""
         layout = f"{self._slot_bytes} {self.slabs.slots_per_slab}"
@@ -74,7 +80,8 @@ class Root:
     def open(self, system: SystemCalls, recover: str) -> Recovery:
         """Take the directory, open its slabs, and find the chunks of an earlier run; open again, if it was open.
 
-        Nothing on disk changes but what is missing; ``recover: none`` removes slabs and index.
+        Nothing on disk changes but what is missing; ``recover: none`` removes slabs and index. A directory on a
+        file system that takes no writes is opened for reading alone: `is_writable` says so.
 
         Raises:
             PermanentTierError: the directory belongs to another process, direct I/O is demanded and does not work,
@@ -92,7 +99,7 @@ class Root:
         config = self._config
         strict = recover == "strict"
         wanted = Layout(self._slot_bytes, max(1, config.slab_bytes // self._slot_bytes))
-        self._owned = owned = acquire_directory(self.path, self._context.namespace, wanted, strict=strict)
+        self._owned = owned = self._take_directory(wanted, strict=strict)
         self.inode = inode_of(owned.path)
         if recover == "none":
             remove_index(owned.path)
@@ -103,8 +110,9 @@ class Root:
             slot_bytes=self._slot_bytes,
             slots_per_slab=owned.layout.slots_per_slab,
             num_slots=self.num_slots,
-            direct=self._choose_direct_io(owned.path, system),
+            direct=self._choose_direct_io(owned, system),
             free_space_reserve=config.free_space_reserve,
+            writable=owned.writable,
         )
         self.has_slabs = True
         return recover_chunks(
@@ -117,12 +125,20 @@ class Root:
             verify=strict,
         )
 
-    def _choose_direct_io(self, directory: Path, system: SystemCalls) -> bool:
+    def _take_directory(self, wanted: Layout, *, strict: bool) -> OwnedDirectory:
+        try:
+            return acquire_directory(self.path, self._context.namespace, wanted, strict=strict)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+        return borrow_directory(self.path, self._context.namespace, wanted)
+
+    def _choose_direct_io(self, owned: OwnedDirectory, system: SystemCalls) -> bool:
         if self._config.o_direct == "off":
             return False
-        works = supports_direct_io(directory, system)
+        works = (supports_direct_io if owned.writable else supports_direct_reads)(owned.path, system)
         if not works and self._config.o_direct == "on":
-            raise PermanentTierError(f"{directory} does not support O_DIRECT; allowed there: o_direct auto or off")
+            raise PermanentTierError(f"{owned.path} does not support O_DIRECT; allowed there: o_direct auto or off")
         return works
 
     def close(self) -> None:

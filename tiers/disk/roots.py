@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from tiers.disk.journal import Journal
 from tiers.disk.probe import Health, probe
 from tiers.disk.recovery import Recovery
 from tiers.disk.root import Root
-from tiers.disk.slots import IndexEntry, SlotTable
+from tiers.disk.slots import SlotTable
 from tiers.disk.system_calls import SystemCalls
 
 __all__ = ["Roots"]
@@ -34,7 +34,8 @@ class Roots:
     Any I/O error makes its root a suspect, and a suspect is probed. One that takes no writes gets none, but still
     serves reads. One whose directory has vanished is lost, and so is one from which nothing can be read while others
     work: its chunks leave the index. What does not work is tried again every ``probe_interval``; a lost root that
-    works again is opened as at the start, with the chunks its own index names.
+    works again is opened as at the start, with the chunks its own index names, and so is one whose file system took no
+    writes when it was opened and takes them now.
 
     Attributes:
         complaints: where failures are reported.
@@ -83,16 +84,6 @@ class Roots:
         """Return the number of a slot within its root."""
         return slot // len(self._roots)
 
-    def shares(self, entries: Sequence[IndexEntry]) -> list[tuple[Root, Sequence[IndexEntry]]]:
-        """Return the roots in which these chunks lie, each with its own ones in the same order."""
-        num_roots = len(self._roots)
-        if num_roots == 1:
-            return [(self._roots[0], entries)] if entries else []
-        shares: dict[int, list[IndexEntry]] = {}
-        for entry in entries:
-            shares.setdefault(entry.slot % num_roots, []).append(entry)
-        return [(self._roots[idx], share) for idx, share in shares.items()]
-
     def unusable(self) -> list[int]:
         """Return the numbers of the roots that take no writes."""
         return [root.idx for root in self._roots if root.health is not Health.GOOD]
@@ -116,10 +107,8 @@ class Roots:
         if len(recoveries) > 1:
             self._table.sort_by_recency()
         for root, recovery in recoveries.items():
-            root.health = Health.GOOD
-            root.journal = self._make_journal(root, recovery)
             try:
-                await root.journal.start()
+                await self._begin(root, recovery)
             except OSError as error:
                 self._journal_failed(root, error)
 
@@ -146,8 +135,25 @@ class Roots:
             _logger.warning("disk tier %r: %s%s", self._context.name, shown, more)
         for root, recovery in recoveries.items():
             self._counters.damaged_headers += recovery.num_damaged
-            root.slabs.trim()
+            if root.is_writable:
+                root.slabs.trim()
         return recoveries
+
+    async def _begin(self, root: Root, recovery: Recovery) -> None:
+        """Put a root that was opened into use.
+
+        Raises:
+            OSError: its journal cannot be written.
+        """
+        if not root.is_writable:
+            root.health = Health.READ_ONLY
+            root.retry_at = self._context.clock() + self._config.probe_interval
+            self._counters.roots_read_only += 1
+            self.complaints.say("root read-only", f"{root.path} takes no writes: only what is there is served")
+            return
+        root.health = Health.GOOD
+        root.journal = self._make_journal(root, recovery)
+        await root.journal.start()
 
     async def close(self) -> None:
         """Write the indices and give the directories back; reads and writes must have ended."""
@@ -216,6 +222,10 @@ class Roots:
             root.health = health
         elif root.health is Health.GOOD:
             self.on_well(root)
+        elif not root.is_writable:
+            if root.num_in_flight == 0:
+                self._lose(root)
+                await self._reopen(root)
         else:
             root.health = health
             self._counters.roots_back += 1
@@ -237,18 +247,18 @@ class Roots:
 
     async def _reopen(self, root: Root) -> None:
         try:
-            if root.journal is not None:
-                await root.journal.close(keep=False)
+            journal, root.journal = root.journal, None
+            if journal is not None:
+                await journal.close(keep=False)
             recovery = await self._context.run_blocking(root.open, self._system, "quiet")
-            await self._context.run_blocking(root.slabs.trim)
+            if root.is_writable:
+                await self._context.run_blocking(root.slabs.trim)
             back = [key for key in recovery.chunks.keys if key not in self._table]
             self._table.restore(root.idx, recovery.chunks)
             self._context.report_stored(back)
-            root.health = Health.GOOD
             self._counters.damaged_headers += recovery.num_damaged
             self.on_back(root)
-            root.journal = self._make_journal(root, recovery)
-            await root.journal.start()
+            await self._begin(root, recovery)
         except (OSError, PermanentTierError) as error:
             self._lose(root)
             self.complaints.say("root still lost", f"{root.path}: {error}")

@@ -46,8 +46,9 @@ class SlabFiles:
         num_slots: int,
         direct: bool,
         free_space_reserve: int,
+        writable: bool = True,
     ) -> None:
-        """Open the slabs that exist.
+        """Open the slabs that exist; `write`, `grow` and `trim` are for those that are ``writable``.
 
         Raises:
             OSError: a slab cannot be opened; none is left open.
@@ -59,6 +60,7 @@ class SlabFiles:
         self.direct = direct
         self._system = system
         self._free_space_reserve = free_space_reserve
+        self._writable = writable
         self._lock = threading.Lock()
         self._fds: dict[int, int] = {}
         self._num_bytes: dict[int, int] = {}
@@ -173,10 +175,12 @@ class SlabFiles:
         return self.directory / f"slab-{slab:06d}.kv"
 
     def _flags(self) -> int:
-        return os.O_RDWR | (os.O_DIRECT if self.direct else 0)
+        return (os.O_RDWR if self._writable else os.O_RDONLY) | (os.O_DIRECT if self.direct else 0)
 
     def _open(self, slab: int) -> None:
-        self._fds[slab] = fd = self._system.open(self._path(slab), self._flags() | os.O_CREAT)
+        self._fds[slab] = fd = self._system.open(
+            self._path(slab), self._flags() | (os.O_CREAT if self._writable else 0)
+        )
         self._num_bytes[slab] = os.fstat(fd).st_size
 
     def _back(self, slab: int, needed_bytes: int) -> None:

@@ -18,6 +18,7 @@ from tiers.disk.eviction import EVICTION_RULES
 from tiers.disk.header import MAX_KEY_BYTES
 from tiers.disk.io_queue import IoQueue
 from tiers.disk.preallocation import Preallocation
+from tiers.disk.probe import Health
 from tiers.disk.root import Root
 from tiers.disk.roots import Roots
 from tiers.disk.slot_io import Failures, Outcome, SlotIO, slot_bytes_for
@@ -264,4 +265,7 @@ class DiskTier(Tier):
             mode += f" on {num_direct} of {len(usable)} roots"
         if len(usable) < len(self.config.root_dirs):
             mode += f", {len(usable)} of {len(self.config.root_dirs)} roots usable"
+        num_read_only = [root.health for root in self._roots].count(Health.READ_ONLY)
+        if num_read_only:
+            mode += f", {num_read_only} of {len(self.config.root_dirs)} roots read-only"
         return f"{mode}, {self._table.num_slots} slots, {self._num_recovered} chunks recovered"
