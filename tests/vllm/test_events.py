@@ -9,7 +9,7 @@ import pytest
 from engine_plans import CROWD, FEW_BLOCKS, ROW, cpu, engine
 from engine_process import Engines, needs_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300), needs_vllm]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
 
 def test_events_replay_to_the_true_content(engines: Engines, model: Path, region: Path, tmp_path: Path) -> None:

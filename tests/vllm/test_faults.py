@@ -15,7 +15,7 @@ from engine_process import Engines, needs_vllm
 
 from tiering.testing.object_servers import SeaweedServer
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300), needs_vllm]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
 Crowd = Callable[..., dict[str, Any]]
 

@@ -9,7 +9,7 @@ import pytest
 from engine_plans import CACHED, CROWD, FEW_BLOCKS, PROMPTS, ROW, Rounds, assert_same_words, cpu, engine, three_times
 from engine_process import Engines, needs_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(1200), needs_vllm]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
 
 A_LOAD = {"tier": "slow", "counter": "jobs_in_flight", "at_least": 1}

@@ -13,7 +13,7 @@ import pytest
 from engine_plans import CACHED, PROMPTS, ROW, TWO_RANKS, Rounds, assert_same_words, engine, three_times
 from engine_process import Engines, needs_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300), needs_vllm]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
 
 def test_a_killed_engine_leaves_its_chunks_and_nothing_else(

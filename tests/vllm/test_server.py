@@ -12,7 +12,7 @@ from engine_plans import CACHED, PROMPTS
 from engine_process import Engines, needs_vllm
 from openai_server import OpenAIServer, started
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(300), needs_vllm]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
 SOURCES = "vllm:prompt_tokens_cached_by_source_total"
 NUM_CHUNKS = sum(CACHED) // 32
