@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import botocore.session
-import fsspec
 import numpy as np
 import pytest
+from azurite_server import AzuriteServer
+from back_doors import AzureDoor, BackDoor, FilesDoor, S3Door
 from botocore.config import Config
 
 from tiering.keys import OffloadKey, make_offload_key
@@ -132,15 +133,7 @@ class Place:
 
     def names(self) -> list[str]:
         """Every object below the place, seen without the tier."""
-        if self.server is None:
-            names = self._file_system().find(self.directory)
-        else:
-            pages = (
-                back_door(self.server)
-                .get_paginator("list_objects_v2")
-                .paginate(Bucket=BUCKET, Prefix=f"{self.directory}/")
-            )
-            names = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+        names = self._door.names(f"{self.directory}/")
         return sorted(name.removeprefix(f"{self.directory}/") for name in names)
 
     def chunks(self) -> list[str]:
@@ -150,26 +143,21 @@ class Place:
         return next(name for name in self.chunks() if name.endswith(key_of(number).hex()))
 
     def read(self, name: str) -> bytes:
-        if self.server is None:
-            return bytes(self._file_system().cat_file(f"{self.directory}/{name}"))
-        return bytes(back_door(self.server).get_object(Bucket=BUCKET, Key=f"{self.directory}/{name}")["Body"].read())
+        return self._door.read(f"{self.directory}/{name}")
 
     def write(self, name: str, data: bytes) -> None:
-        if self.server is None:
-            path = f"{self.directory}/{name}"
-            self._file_system().makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._file_system().pipe_file(path, data)
-        else:
-            back_door(self.server).put_object(Bucket=BUCKET, Key=f"{self.directory}/{name}", Body=data)
+        self._door.write(f"{self.directory}/{name}", data)
 
     def remove(self, name: str) -> None:
-        if self.server is None:
-            self._file_system().rm_file(f"{self.directory}/{name}")
-        else:
-            back_door(self.server).delete_object(Bucket=BUCKET, Key=f"{self.directory}/{name}")
+        self._door.remove(f"{self.directory}/{name}")
 
-    def _file_system(self) -> Any:
-        return fsspec.filesystem(self.settings["url"].partition("://")[0])
+    @property
+    def _door(self) -> BackDoor:
+        if self.server is None:
+            return FilesDoor(self.settings["url"])
+        if isinstance(self.server, AzuriteServer):
+            return AzureDoor(self.server, BUCKET)
+        return S3Door(back_door(self.server), BUCKET)
 
 
 @cache
@@ -212,13 +200,19 @@ class Servers:
             server = new_server(kind)
             self._stack.enter_context(server)
             server.make_bucket(BUCKET)
-            back_door(server).list_buckets()  # its connection is there before anybody counts descriptors
+            if kind != "azurite":
+                back_door(server).list_buckets()  # its connection is there before anybody counts descriptors
             self._running[kind] = server
         return self._running[kind]
 
 
 def new_server(kind: str) -> ObjectServer:
-    server_types: dict[str, type[ObjectServer]] = {"seaweedfs": SeaweedServer, "moto": MotoServer, "ceph": CephServer}
+    server_types: dict[str, type[ObjectServer]] = {
+        "seaweedfs": SeaweedServer,
+        "moto": MotoServer,
+        "ceph": CephServer,
+        "azurite": AzuriteServer,
+    }
     server_type = server_types[kind]
     if not server_type.is_installed():
         pytest.skip(f"the {kind} server is not installed")
@@ -226,14 +220,15 @@ def new_server(kind: str) -> ObjectServer:
 
 
 def settings_for(server: ObjectServer, **settings: Any) -> dict[str, Any]:
-    return {
-        "type": "s3",
-        "bucket": BUCKET,
-        "endpoint_url": server.endpoint_url,
+    identity: dict[str, Any] = {
         "region": server.region,
         "access_key_id": server.access_key,
         "secret_access_key": server.secret_key,
-    } | settings
+    }
+    if isinstance(server, AzuriteServer):
+        options = {"account_name": server.access_key, "account_key": server.secret_key}
+        identity = {"provider": "azure", "storage_options": options}
+    return {"type": "s3", "bucket": BUCKET, "endpoint_url": server.endpoint_url} | identity | settings
 
 
 async def store(tier: ObjectTier, *numbers: int) -> list[bool]:

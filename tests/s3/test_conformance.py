@@ -84,6 +84,11 @@ class TestObstoreOnCeph(ObjectTierTests):
     watches_resources = False
 
 
+class TestObstoreOnAzurite(ObjectTierTests):
+    what = "obstore-azurite"
+    watches_resources = False
+
+
 class TestFiles(ObjectTierTests):
     what = "file"
 

@@ -41,20 +41,16 @@ class AccessRefusedError(PermanentTierError):
     """The service does not take the credentials, or does not allow this; new credentials may help."""
 
 
-_ABSENT = {"NoSuchKey", "NoSuchUpload", "NotFound", "404"}
-_EXISTS = {"PreconditionFailed", "412"}
+_ABSENT = {"BlobNotFound", "NoSuchKey", "NoSuchUpload", "NotFound", "404"}
+_EXISTS = {"BlobAlreadyExists", "PreconditionFailed", "412"}
 _REFUSED = {
     "400",  # a HEAD has no body, so an expired token comes as a bare 400
-    "401",
-    "403",
-    "AccessDenied",
     "ExpiredToken",
     "ExpiredTokenException",
-    "InvalidAccessKeyId",
     "InvalidToken",
-    "SignatureDoesNotMatch",
     "TokenRefreshRequired",
 }
+_REFUSED_STATUS = {401, 403}
 _MAY_PASS = {
     "BadDigest",
     "ConditionalRequestConflict",
@@ -187,7 +183,7 @@ def _of_answer(answer: _Answer, what: str) -> Exception:
         return ObjectExistsError(f"{what}: there is one already")
     if answer.code in _MAY_PASS:
         return TemporaryTierError(text)
-    if answer.code in _REFUSED:
+    if answer.code in _REFUSED or answer.status in _REFUSED_STATUS:
         return AccessRefusedError(text)
     if answer.status in _MAY_PASS_STATUS or (answer.status >= 500 and answer.status != 501):
         return TemporaryTierError(text)
