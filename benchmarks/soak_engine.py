@@ -90,16 +90,22 @@ def _place(root: Path, num_chunks: int) -> dict[str, Any]:
 
 
 def endless_requests(seed: int) -> Iterator[TraceRequest]:
-    """Yield prompts of up to `MAX_CHUNKS` chunks: the same ones again and again, after a while with new content."""
+    """Yield prompts of up to `MAX_CHUNKS` chunks: the same ones again and again.
+
+    Now and then the chunks that a prompt shares with no other are new ones. So there is always something to store, and
+    always as much to be found.
+    """
     draw = random.Random(seed)
     prompts = list(itertools.islice(generate_trace(seed), _NUM_PROMPTS))
+    num_prompts_with = Counter(hash_id for prompt in prompts for hash_id in prompt.hash_ids)
     num_uses = [draw.randrange(_USES_OF_CONTENT) for _ in prompts]
     while True:
         idx = draw.randrange(_NUM_PROMPTS)
-        version = num_uses[idx] // _USES_OF_CONTENT
+        offset = num_uses[idx] // _USES_OF_CONTENT * 2**32
         num_uses[idx] += 1
         ids = prompts[idx].hash_ids[:MAX_CHUNKS]
-        yield replace(prompts[idx], hash_ids=tuple(hash_id + version * 2**32 for hash_id in ids))
+        own = [hash_id + offset * (num_prompts_with[hash_id] == 1) for hash_id in ids]
+        yield replace(prompts[idx], hash_ids=tuple(own))
 
 
 class PacedEngine(ReplayEngine):
