@@ -104,8 +104,8 @@ class BlockingThreads:
         self._threads: list[threading.Thread] = []
         self._num_open = 0
 
-    async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Await ``function(*args, **kwargs)`` on one of the threads. Cancelling the await does not end the call."""
+    def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+        """Begin ``function(*args, **kwargs)`` on one of the threads. Cancelling the future does not end the call."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         if self._num_open >= len(self._threads) and len(self._threads) < self._max_threads:
@@ -114,7 +114,7 @@ class BlockingThreads:
             self._threads[-1].start()
         self._num_open += 1
         self._calls.put(partial(self._call, loop, future, partial(function, *args, **kwargs)))
-        return await future
+        return future
 
     def end(self) -> None:
         """End the threads; every call must have returned."""

@@ -8,6 +8,7 @@ import threading
 import pytest
 from disk_harness import run_on_default_threads
 
+from tiering.job_loop import BlockingThreads
 from tiers.disk.io_queue import IoQueue
 
 
@@ -56,6 +57,23 @@ def test_as_many_at_once_as_there_are_threads_and_all_of_them() -> None:
         assert most == 3
 
     asyncio.run(scenario())
+
+
+def test_a_call_begins_at_once_whatever_the_loop_does_next() -> None:
+    """The jobs of a step come together: the first must not wait for the bookkeeping of the last."""
+    threads = BlockingThreads("test", 1)
+    begun = threading.Event()
+
+    async def keep_the_loop_busy() -> bool:
+        return begun.wait(20)
+
+    async def scenario() -> None:
+        queue = IoQueue(threads.run, 1)
+        _, has_begun = await asyncio.gather(queue.read([begun.set]), keep_the_loop_busy())
+        assert has_begun
+
+    asyncio.run(scenario())
+    threads.end()
 
 
 def test_an_error_is_raised_once_everything_has_ended() -> None:

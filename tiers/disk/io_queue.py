@@ -27,11 +27,10 @@ class IoQueue:
     def __init__(self, run_blocking: RunBlocking, num_threads: int) -> None:
         self._run_blocking = run_blocking
         self._num_threads = num_threads
-        self._num_busy = 0
         self._reads: deque[_Call] = deque()
         self._writes: deque[_Call] = deque()
         self._reads_since_write = 0
-        self._workers: set[asyncio.Task[None]] = set()
+        self._workers: set[asyncio.Future[None]] = set()
 
     async def read(self, calls: Sequence[Callable[[], R]]) -> list[R]:
         """Carry out calls that somebody waits for; return their results in order once all have ended.
@@ -50,19 +49,20 @@ class IoQueue:
             return []
         batch: _Batch[R] = _Batch(len(calls))
         waiting.extend(batch.call(place, function) for place, function in enumerate(calls))
-        for _ in range(min(len(calls), self._num_threads - self._num_busy)):
-            self._num_busy += 1
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+        for _ in range(min(len(calls), self._num_threads - len(self._workers))):
+            self._begin_worker()
         return await batch.results()
 
-    async def _work(self) -> None:
-        try:
-            while self._reads or self._writes:
-                await self._run_blocking(self._work_on_thread)
-        finally:
-            self._num_busy -= 1
+    def _begin_worker(self) -> None:
+        worker = asyncio.ensure_future(self._run_blocking(self._work_on_thread))
+        self._workers.add(worker)
+        worker.add_done_callback(self._end_worker)
+
+    def _end_worker(self, worker: asyncio.Future[None]) -> None:
+        self._workers.discard(worker)
+        # Calls may have come after the thread found none, when it still counted as busy.
+        if not worker.cancelled() and not worker.exception() and (self._reads or self._writes):
+            self._begin_worker()
 
     def _work_on_thread(self) -> None:
         while (call := self._next()) is not None:
