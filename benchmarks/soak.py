@@ -50,10 +50,7 @@ def soak(
     save: Annotated[Path | None, typer.Option(help="a file that the summary is written to as well")] = None,
 ) -> None:
     """Replay under every fault; exit code 1 if a promise was broken, with a line that says which."""
-    for name in ("tiering", "tiers", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     report = Report()
-    register_tier(SoakTier)
     with tempfile.TemporaryDirectory(prefix="tiering-soak-") as directory:
         try:
             with FaultyStore(seed) as store:
@@ -204,4 +201,7 @@ def _rss_bytes() -> int:
 
 
 if __name__ == "__main__":
+    for name in ("tiering", "tiers", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    register_tier(SoakTier)
     typer.run(soak)

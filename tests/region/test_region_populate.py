@@ -82,11 +82,12 @@ def test_in_the_background(open_region, monkeypatch, caplog) -> None:
     gate = os.pipe()
     real = populate._madvise
     monkeypatch.setattr(populate, "_madvise", lambda *arguments: os.read(gate[0], 1) and real(*arguments))
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "tiering"):
         region = open_region(LAYOUT, 1, populate_in_background=True)
-    assert not region.is_ready
+    was_ready = region.is_ready
+    os.write(gate[1], b"x" * 1000)  # before anything can fail, because the clean-up waits for the threads
+    assert not was_ready
     assert "6 rows of 0.0 MiB" in caplog.text
-    os.write(gate[1], b"x" * 1000)
     region.wait_until_ready()
     region.wait_until_ready()
     assert region.is_ready
