@@ -53,7 +53,7 @@ def finds_a_violation(machine: type[ManagerMachine]) -> bool:
     try:
         run_state_machine_as_test(
             seed(0)(type(machine.__name__, (machine,), {})),
-            settings=settings(max_examples=400, stateful_step_count=50, deadline=None, database=None, phases=QUICKLY),
+            settings=settings(max_examples=3000, stateful_step_count=50, deadline=None, database=None, phases=QUICKLY),
         )
     except Exception:
         return True
