@@ -1,4 +1,4 @@
-"""vLLM's `OffloadingManager` over our tiering manager. Scheduler thread only; nothing here blocks."""
+"""vLLM's `OffloadingManager` over our tiering manager. Scheduler thread only; no step that computes waits for it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from vllm.v1.kv_offload.base import (
 from tiering.manager import TieringOffloadingManager
 from tiering.offloading_manager import LookupStatus
 from tiering.request import ReqContext as TieringReqContext
+from tiering_vllm.idle_engine import IdleEngine
 from tiering_vllm.metrics import MetricKind, StatsDelta
 from tiering_vllm.v030.rows_spec import RowsLoadStoreSpec
 
@@ -59,6 +60,7 @@ class TieringManagerAdapter(OffloadingManager):
         self._num_rows = manager.primary_tier.rows.table.num_rows
         self._contexts: dict[str, TieringReqContext] = {}
         self._delta = StatsDelta()
+        self._idle_engine = IdleEngine()
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         self.tiering.on_new_request(self._context(req_context))
@@ -102,6 +104,7 @@ class TieringManagerAdapter(OffloadingManager):
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         self.tiering.on_schedule_end()
+        self._idle_engine.end_step(tiers_work=self.tiering.has_pending_work())
 
     def has_pending_work(self) -> bool:
         return self.tiering.has_pending_work()
