@@ -108,8 +108,8 @@ class TierWorker(SecondaryTierManager):
         return answer
 
     def submit_store(self, job: TransferJob) -> None:
-        self._stores[job.job_id] = job
         self._post(partial(self._run_job, job, self._tier.store))
+        self._stores[job.job_id] = job
 
     def submit_load(self, job: TransferJob) -> None:
         self._post(partial(self._run_job, job, self._tier.load))
@@ -190,6 +190,8 @@ class TierWorker(SecondaryTierManager):
     def _post(self, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if os.getpid() != self._owner_pid:
             raise TierError(f"tier {self.name} lives in process {self._owner_pid}: its threads do not survive a fork")
+        if self._has_ended:
+            raise TierError(f"tier {self.name} is closed")
         self._inbox.append(start)
         if not self._wake_posted:
             self._wake_posted = True

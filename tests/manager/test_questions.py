@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from manager_rig import ROW_BYTES, key, keys, worker_of
+from manager_rig import R1, ROW_BYTES, key, keys, worker_of
 
 from tiering.keys import OffloadKey
+from tiering.manager import TieringOffloadingManager
+from tiering.primary import CPUOffloadingManager
 from tiering.questions import Questions
 from tiering.secondary_tier import TransferJob
-from tiering.testing import MemoryTier, MemoryTierConfig, PlainRows, ResourceWatch, container_sizes
+from tiering.testing import MemoryTier, MemoryTierConfig, PlainRows, ResourceWatch, check_quiescent, container_sizes
 from tiering.tier import TierContext
 
 
@@ -158,3 +160,18 @@ def test_shutdown_waits_for_what_runs() -> None:
         worker.submit_store(TransferJob(1, tuple(keys(3)), (2,)))
     assert tiers[0].closed_with == 3
     assert [result.succeeded for result in worker.get_finished_jobs()] == [[True, True], [True]]
+
+
+def test_a_store_that_comes_after_the_shutdown_is_refused_and_keeps_no_row() -> None:
+    rows = PlainRows(4, ROW_BYTES)
+    with worker_of(rows) as worker:
+        primary = CPUOffloadingManager(4, "lru")
+        manager = TieringOffloadingManager(primary, [worker], row_bytes=ROW_BYTES)
+        assert manager.prepare_store(keys(1), R1) is not None
+        assert manager.prepare_store(keys(2), R1) is not None
+    for late in keys(1, 2):
+        manager.complete_store([late], True, R1)
+    assert not manager.has_pending_work()
+    assert manager.get_stats()["tiers"]["memory"]["store_failures"] == 2
+    manager.on_request_finished(R1)
+    check_quiescent(manager, 4)
