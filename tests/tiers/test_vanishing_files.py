@@ -10,9 +10,25 @@ import threading
 import pytest
 from disk_harness import (
     Disk,
+    index_is_written,
+    roots_are_checked,
 )
 
 from tiers.disk.tier import DiskTier
+
+
+async def it_notices_and_recovers(disk: Disk, tier: DiskTier) -> None:
+    """Let the tier store something, which meets what is gone, and try again after a while what failed then."""
+    await disk.store(tier, 1000)
+    await index_is_written(tier)
+    await roots_are_checked(tier)
+    disk.clock.now += 60
+    await roots_are_checked(tier)
+
+
+async def holds_all_it_is_given(disk: Disk, tier: DiskTier, numbers: range) -> None:
+    assert all(await disk.store(tier, *numbers))
+    assert all(await disk.load(tier, *numbers))
 
 
 def test_tc_42_a_directory_that_vanishes(disk: Disk) -> None:
@@ -28,6 +44,29 @@ def test_tc_42_a_directory_that_vanishes(disk: Disk) -> None:
         async with disk.opened(16, **settings) as tier:
             assert all(await disk.store(tier, *range(16)))
             assert all(await disk.load(tier, *range(16)))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "vanishes", ["*", "*/*", "*/slab-*.kv", "*/*.journal", "*/index.snapshot", "*/*.json", "*/*.lock"]
+)
+@pytest.mark.parametrize("num_stored", [0, 4, 16])
+def test_tc_42_what_vanished_while_nothing_was_going_on(disk: Disk, vanishes: str, num_stored: int) -> None:
+    """It costs what fails meanwhile; after that, and after a restart, the tier holds all it is given."""
+    settings = {"slab_bytes": 4 * disk.slot_bytes, "snapshot_every": 5}
+
+    async def scenario() -> None:
+        async with disk.opened(16, **settings) as tier:
+            await disk.store(tier, *range(num_stored))
+            await index_is_written(tier)
+            for path in disk.root.glob(vanishes):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            await it_notices_and_recovers(disk, tier)
+            await holds_all_it_is_given(disk, tier, range(200, 216))
+        async with disk.opened(16, **settings) as tier:
+            await disk.load(tier, *range(200, 216))
+            await holds_all_it_is_given(disk, tier, range(300, 316))
 
     asyncio.run(scenario())
 
@@ -53,11 +92,6 @@ def test_tc_42_files_deleted_from_outside_all_the_time(disk: Disk, *, folders_to
             await disk.store(tier, *draw.sample(range(100), 5))
             await disk.load(tier, *draw.sample(range(100), 5))
 
-    async def holds_all_it_is_given(tier: DiskTier, numbers: range) -> None:
-        disk.clock.now += 60
-        assert all(await disk.store(tier, *numbers))
-        assert all(await disk.load(tier, *numbers))
-
     async def scenario() -> None:
         async with disk.opened(64, **settings) as tier:
             deleter = threading.Thread(target=delete)
@@ -67,9 +101,10 @@ def test_tc_42_files_deleted_from_outside_all_the_time(disk: Disk, *, folders_to
             finally:
                 done.set()
                 deleter.join()
-            await holds_all_it_is_given(tier, range(200, 264))
+            await it_notices_and_recovers(disk, tier)
+            await holds_all_it_is_given(disk, tier, range(200, 264))
         async with disk.opened(64, **settings) as tier:
             await disk.load(tier, *range(264))
-            await holds_all_it_is_given(tier, range(300, 364))
+            await holds_all_it_is_given(disk, tier, range(300, 364))
 
     asyncio.run(scenario())
