@@ -8,6 +8,7 @@ integer.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -148,13 +149,13 @@ def _apart(tiers: tuple[TierConfig, ...]) -> tuple[TierConfig, ...]:
         for resource in tier.exclusive_resources():
             for other, owner in taken:
                 if _overlap(resource, other):
-                    raise _located((index,), f"uses {resource}, but tier {owner!r} uses {other}", tier.type)
+                    raise _located((index,), f"uses {resource}, but tier {owner!r} uses {other}", tier.name)
             taken.append((resource, tier.name))
     return tiers
 
 
 def _overlap(one: str, other: str) -> bool:
-    shorter, longer = sorted((f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"), key=len)
+    shorter, longer = sorted((re.sub("/+", "/", f"{place}/") for place in (one, other)), key=len)
     return longer.startswith(shorter)
 
 
@@ -203,7 +204,7 @@ class TieringConfig(BaseModel):
         default=None, min_length=1, description="module of a spec class that is not one of ours"
     )
     defaults: dict[str, Any] = Field(
-        default={}, description="settings of every tier that has them and does not set them itself"
+        default={}, repr=False, description="settings of every tier that has them and does not set them itself"
     )
     secondary_tier_configs: Annotated[
         tuple[Annotated[SerializeAsAny[TierConfig], PlainValidator(_tier_config)], ...],
@@ -224,6 +225,13 @@ class TieringConfig(BaseModel):
     def copy_cpu_set(self) -> set[int] | None:
         """`copy_cpus` as the copy engine takes it."""
         return None if self.copy_cpus is None else set(self.copy_cpus)
+
+    @model_validator(mode="after")
+    def _promotions_are_not_filtered(self) -> Self:
+        if self.store_threshold >= 2 and self.secondary_tier_configs and self.spec_name == "TieringOffloadingSpec":
+            text = "is not supported with secondary tiers; allowed: 0 or 1, or spec_name CPUOffloadingSpec"
+            raise _located(("store_threshold",), text, self.store_threshold)
+        return self
 
     @model_validator(mode="after")
     def _defaults_are_used(self) -> Self:

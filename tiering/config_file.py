@@ -24,6 +24,7 @@ from tiering.registry import installed_tiers, resolve_policy, resolve_tier
 __all__ = ["load_config", "parse_config"]
 
 _PREFIX = "TIERING__"
+_MOST_BYTES = 2**20
 
 _PLUGINS = AvailablePlugins(
     resolve_tier=resolve_tier,
@@ -44,9 +45,14 @@ def load_config(path: str | os.PathLike[str], environ: Mapping[str, str] | None 
     """
     source = os.fspath(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read: {error.strerror}") from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"{source}: is no configuration: it is larger than {_MOST_BYTES} bytes")
+    try:
+        text = content.decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source}: is not UTF-8 text: {error.reason} at byte {error.start}") from error
     settings = read_yaml(text, source)
@@ -69,8 +75,10 @@ def parse_config(
         ConfigError: the settings with their overrides cannot be used.
     """
     try:
-        plain = json.loads(json.dumps(settings, default=os.fspath))
-    except (TypeError, ValueError) as error:
+        text = json.dumps(settings, default=os.fspath, ensure_ascii=False)
+        text.encode()  # half of a surrogate pair is no character
+        plain = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{source}: must be plain data (mappings, lists, strings, numbers): {error}") from error
     return _validated(LocatedData(plain, {(): source}), environ)
 
@@ -81,7 +89,8 @@ def _validated(settings: LocatedData, environ: Mapping[str, str] | None) -> Tier
         try:
             config = TieringConfig.model_validate_json(json.dumps(settings.value), strict=True, context=_PLUGINS)
         except ValidationError as error:
-            reported = {problem.path for problem in settings.problems}
+            # A value that could not be read is None here, which makes those around it wrong, too.
+            reported = {problem.path[:depth] for problem in settings.problems for depth in range(len(problem.path) + 1)}
             found = explain(error, settings.value, _PLUGINS)
             settings.problems += [problem for problem in found if problem.path not in reported]
     elif not settings.problems:

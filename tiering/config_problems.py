@@ -61,8 +61,10 @@ def explain(error: ValidationError, settings: Mapping[str, Any], plugins: Availa
     """Turn pydantic's findings about ``settings`` into problems, each once and in the order found."""
     problems: dict[tuple[KeyPath, str], Problem] = {}
     for details in error.errors(include_url=False):
+        if details["type"] == "too_short" and details["ctx"]["actual_length"] < len(details["input"]):
+            continue  # only the items that are right were counted; each wrong one is a problem of its own
         path = _path_in(settings, details)
-        value = ABSENT if details["type"] == "missing" else details["input"]
+        value = ABSENT if details["type"] in {"missing", "json_invalid"} else details["input"]
         problem = Problem(path, _sentence(details, path, settings, plugins), value)
         problems.setdefault((path, problem.text), problem)
     return list(problems.values())
@@ -123,14 +125,14 @@ def _sentence(details: ErrorDetails, path: KeyPath, settings: Mapping[str, Any],
         key = str(path[-1])
         if key in TIER_LIST_KEYS and len(path) == 1:
             return f"means the same as {TIER_LIST_KEYS[0]!r}, which is set too; keep one of them"
-        allowed = _allowed_keys(path[:-1], settings, plugins)
+        allowed = _allowed_keys(details["loc"][:-1] if path[0] == "defaults" else path[:-1], settings, plugins)
         return f"unknown key{did_you_mean(key, allowed)}" + (f"; allowed: {', '.join(allowed)}" if allowed else "")
     if kind == "value_error":
         return str(context["error"])
     if kind in {"literal_error", "enum"} and isinstance(details["input"], str):
         hint = did_you_mean(details["input"], re.findall(r"'([^']*)'", context["expected"]))
         return f"must be {context['expected']}{hint}"
-    return _SENTENCES.get(kind) or details["msg"].replace("Input should ", "must ", 1)
+    return _SENTENCES.get(kind) or re.sub(r"^\w+ should ", "must ", details["msg"])
 
 
 def _allowed_keys(path: KeyPath, settings: Mapping[str, Any], plugins: AvailablePlugins) -> list[str]:
@@ -156,7 +158,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _dotted(path: KeyPath) -> str:
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).removeprefix(".")
+    steps = (f"[{key}]" if isinstance(key, int) else f".{key if key.isprintable() else repr(key)}" for key in path)
+    return "".join(steps).removeprefix(".")
 
 
 def _shown(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import yaml
@@ -11,6 +12,14 @@ from tiering.config_problems import KeyPath, Problem
 __all__ = ["LocatedData", "read_yaml"]
 
 _Plain = str | int | float | bool | None
+
+_MOST_LEVELS = 50
+_MOST_VALUES = 100_000
+"""Far more than any configuration has; an alias counts each time, so that a few lines cannot fill the memory."""
+
+_TOO_DEEP = f"is nested too deeply; allowed: {_MOST_LEVELS} levels"
+_MERGE = "tag:yaml.org,2002:merge"
+_ODD_INTEGER = re.compile(r"[-+]?0[0-9_]+|.*:.*")
 
 
 @dataclass(slots=True)
@@ -31,8 +40,9 @@ class LocatedData:
 def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
     """Read one YAML document; what is wrong with it is reported in the result, not raised.
 
-    Keys stay as they are written (``on`` is no boolean as a key); a key twice in a mapping, a tag that is not plain
-    data and a document that contains itself are problems.
+    Keys stay as they are written (``on`` is no boolean as a key). Problems are also: a key twice in a mapping, a merge
+    key, a tag that is not plain data, numbers such as 016 and 1:30, which do not mean what they look like, and a
+    document that contains itself.
 
     Args:
         text: the document.
@@ -48,11 +58,21 @@ def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
         reader.report((), f"is not valid YAML: {error.problem or error.context}{_tab_hint(error)}", mark)
     except yaml.YAMLError as error:
         reader.report((), f"is not valid YAML: {str(error).splitlines()[0]}", None)
+    except RecursionError:
+        reader.report((), _TOO_DEEP, None)
     return LocatedData(value, reader.places, reader.problems)
 
 
 def _tab_hint(error: yaml.MarkedYAMLError) -> str:
     return " (YAML is indented with spaces, not with tabs)" if "\\t" in str(error.problem) else ""
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Reader:
@@ -76,6 +96,11 @@ class _Reader:
         if node in self._open:
             self.report(path, "contains itself", node.start_mark)
             return None
+        if len(self._open) == _MOST_LEVELS:
+            self.report(path, _TOO_DEEP, node.start_mark)
+            return None
+        if len(self.places) > _MOST_VALUES:
+            raise yaml.MarkedYAMLError(problem=f"more than {_MOST_VALUES} values", problem_mark=node.start_mark)
         self._open.append(node)
         try:
             if isinstance(node, yaml.MappingNode):
@@ -89,10 +114,14 @@ class _Reader:
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
         found: dict[str, object] = {}
         for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
+            if not isinstance(key_node, yaml.ScalarNode) or not _is_unicode(key_node.value):
                 self.report(path, "has a key that is not a plain word", key_node.start_mark)
                 continue
             key = key_node.value
+            if key_node.tag == _MERGE:
+                text = "merge keys are not read; allowed: defaults, which lie under every tier, or the keys themselves"
+                self.report((*path, key), text, key_node.start_mark)
+                continue
             if key in found:
                 self.report((*path, key), f"is set twice, first at {self.places[*path, key]}", key_node.start_mark)
                 continue
@@ -101,13 +130,19 @@ class _Reader:
         return found
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> _Plain:
+        tag = node.tag.removeprefix("tag:yaml.org,2002:")
         try:
             value: object = self._constructor.construct_object(node)
         except (yaml.YAMLError, ValueError):
             value = ...
+        if tag in {"int", "float"} and _ODD_INTEGER.fullmatch(node.value):
+            self.report(path, f"{node.value!r} means {value!r} in YAML; write a plain decimal number", node.start_mark)
+            return None
+        if isinstance(value, str) and not _is_unicode(value):
+            self.report(path, "holds half of a surrogate pair, which is no character", node.start_mark)
+            return None
         if isinstance(value, _Plain):
             return value
-        tag = node.tag.removeprefix("tag:yaml.org,2002:")
         self.report(path, f"is read by YAML as {tag!r}, which no setting has; write it in quotes", node.start_mark)
         return None
 

@@ -6,7 +6,10 @@ less memory than he read into "10GB".
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
+from fractions import Fraction
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -14,40 +17,43 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 __all__ = ["ByteSize", "Duration", "format_bytes", "parse_bytes", "parse_duration"]
 
 _SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_DURATION_UNITS = {
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+    "d": Fraction(86400),
+}
+_NUMBER = re.compile(r"([0-9]{1,300}(?:\.[0-9]{1,300})?)\s*([A-Za-z]*)")
+_MOST_BYTES = 2**63 - 1
+"""What a file offset holds."""
+_MOST_SECONDS = 100 * 365 * 86400
 
 
 def parse_bytes(value: object) -> int:
     """Return the number of bytes that ``value`` means.
 
     Raises:
-        ValueError: it is not a non-negative whole number, alone or with B, KiB, MiB, GiB or TiB behind it.
+        ValueError: it is not a whole number from 0 to 2**63 - 1, alone or with B, KiB, MiB, GiB or TiB behind it.
     """
     allowed = "a whole number of bytes or a number with B, KiB, MiB, GiB or TiB, such as 8GiB"
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise ValueError(f"must not be negative; allowed: {allowed}")
-        return value
-    match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"must be {allowed}")
-    number, unit = match.groups()
-    if unit and unit not in _SIZE_UNITS:
-        near = {name.lower(): name for name in _SIZE_UNITS} | {
-            "kb": "KiB",
-            "mb": "MiB",
-            "gb": "GiB",
-            "tb": "TiB",
-        }
-        hint = near.get(unit.lower())
-        raise ValueError(
-            f"has the unknown unit {unit!r}"
-            + (f", did you mean {number}{hint}" if hint else "")
-            + f"; allowed: {allowed}"
-        )
-    size = float(number) * _SIZE_UNITS[unit or "B"]
-    if size != int(size):
+        size = Fraction(value)
+    else:
+        match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError(f"must be {allowed}")
+        number, unit = match.groups()
+        if unit and unit not in _SIZE_UNITS:
+            hint = {name[0].lower(): name for name in _SIZE_UNITS}.get(unit[0].lower())
+            near = f", did you mean {number}{hint}" if hint and unit[1:].lower() in {"", "b", "i", "ib"} else ""
+            raise ValueError(f"has the unknown unit {unit!r}{near}; allowed: {allowed}")
+        size = Fraction(number) * _SIZE_UNITS[unit or "B"]
+    if size < 0:
+        raise ValueError(f"must not be negative; allowed: {allowed}")
+    if size > _MOST_BYTES:
+        raise ValueError(f"is 8388608TiB or more; allowed: {allowed}")
+    if size.denominator != 1:
         raise ValueError(f"is not a whole number of bytes; allowed: {allowed}")
     return int(size)
 
@@ -56,17 +62,21 @@ def parse_duration(value: object) -> float:
     """Return the number of seconds that ``value`` means.
 
     Raises:
-        ValueError: it is not a non-negative number of seconds, alone or with ms, s, m, h or d behind it.
+        ValueError: it is not a number of seconds from 0 to 100 years, alone or with ms, s, m, h or d behind it.
     """
     allowed = "a number of seconds or a number with ms, s, m, h or d, such as 30s"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not 0 <= value < float("inf"):
-            raise ValueError(f"must be finite and not negative; allowed: {allowed}")
-        return float(value)
-    match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None or (match[2] and match[2] not in _DURATION_UNITS):
-        raise ValueError(f"must be {allowed}")
-    return float(match[1]) * _DURATION_UNITS[match[2] or "s"]
+        seconds = value
+    else:
+        match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None or (match[2] and match[2] not in _DURATION_UNITS):
+            raise ValueError(f"must be {allowed}")
+        seconds = float(Fraction(match[1]) * _DURATION_UNITS[match[2] or "s"])
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"must be finite and not negative; allowed: {allowed}")
+    if seconds > _MOST_SECONDS:
+        raise ValueError(f"is more than 36500d; allowed: {allowed}")
+    return float(seconds)
 
 
 def format_bytes(num_bytes: float) -> str:
@@ -86,7 +96,7 @@ def _serialize_bytes(num_bytes: int) -> int | str:
 
 
 def _serialize_seconds(seconds: float) -> str:
-    return f"{seconds:g}s"
+    return f"{Decimal(repr(seconds)):f}".removesuffix(".0") + "s"
 
 
 ByteSize = Annotated[

@@ -14,18 +14,18 @@ __all__ = ["MASK", "redacted"]
 
 MASK = "**********"
 
-_SECRET_NAME = re.compile(
-    r"secr|token|passw|credential|sas|signature|(^|_)key($|_)|access_?key|api_?key", re.IGNORECASE
-)
+_WORDS = "secr|token|passw|pwd|auth|credential|sas|signature|access_?key|api_?key"
+_SECRET_NAME = re.compile(rf"{_WORDS}|(^|_)(key|sig)($|_)", re.IGNORECASE)
+_SECRET_IN_TEXT = re.compile(rf"((?:{_WORDS}|\bsig)\w*\s*[=:]\s*)\S+", re.IGNORECASE)
 _FREE_FORM = re.compile(r"options|kwargs|headers", re.IGNORECASE)
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+_USER_IN_URL = re.compile(r"(?<=://)\S+@")
 
 
 def redacted(value: Any, path: Sequence[str | int] = ()) -> Any:
     """Return ``value``, found at ``path``, with everything masked that may be a secret.
 
     That is what stands under a key that sounds like a secret, any text in free-form options of a client library, and
-    the user in a URL.
+    the user in a URL, and what a text assigns to such a key (``token=...``).
     """
     names = [name for name in path if isinstance(name, str)]
     if value is None or isinstance(value, bool):
@@ -37,5 +37,7 @@ def redacted(value: Any, path: Sequence[str | int] = ()) -> Any:
     if isinstance(value, list | tuple):
         return [redacted(inner, (*path, place)) for place, inner in enumerate(value)]
     if isinstance(value, str):
-        return MASK if any(_FREE_FORM.search(name) for name in names) else _USER_IN_URL.sub(f"{MASK}@", value)
+        if any(_FREE_FORM.search(name) for name in names):
+            return MASK
+        return _SECRET_IN_TEXT.sub(rf"\1{MASK}", _USER_IN_URL.sub(f"{MASK}@", value))
     return value

@@ -50,6 +50,16 @@ def test_tc_84_documented_spellings_of_durations(written: object, meant: float) 
     assert parse_config({"cpu_bytes_to_use": 1, "hold_timeout": written}, environ={}).hold_timeout == meant
 
 
+def test_a_large_size_is_exact() -> None:
+    assert parse_config({"cpu_bytes_to_use": "9007199254740993B"}, environ={}).cpu_bytes_to_use == 2**53 + 1
+
+
+@pytest.mark.parametrize("written", ["30d", "36500d", "1234567.25s", "0.1ms", 1 / 3])
+def test_a_duration_that_is_shown_can_be_read_again(written: object) -> None:
+    config = parse_config({"cpu_bytes_to_use": 1, "hold_timeout": written}, environ={})
+    assert parse_config(config.model_dump(mode="json"), environ={}) == config
+
+
 def test_whole_numbers_are_shares_too() -> None:
     assert parse_config({"cpu_bytes_to_use": 1, "promotion_limit": 1, "hold_limit": 0}, environ={}).hold_limit == 0
 

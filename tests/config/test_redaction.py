@@ -21,6 +21,9 @@ SECRET = "tell-nobody"
         {"storage_options": {"client_kwargs": {"anything": SECRET}}},
         {"endpoint_url": f"http://{SECRET}:x@host"},
         {"deep": [{"api_key": SECRET}]},
+        {"endpoint_url": f"http://user:{SECRET}/x@host"},
+        {"url": f"http://host/path?sig={SECRET}&x=1"},
+        {"word": f"secret_access_key: {SECRET}"},
         {"password": SECRET},
     ],
 )
@@ -53,4 +56,12 @@ def test_messages_show_no_secret(wrong: dict[str, object]) -> None:
 def test_defaults_are_shown_without_secrets() -> None:
     config = parse_config({"cpu_bytes_to_use": 1, "defaults": {"storage_options": {"key": SECRET}}}, environ={})
     assert SECRET not in str(config.model_dump(mode="json"))
+    assert SECRET not in repr(config)
     assert config.defaults == {"storage_options": {"key": SECRET}}
+
+
+def test_what_is_not_even_text_shows_no_secret() -> None:
+    environ = {"TIERING__\udc80": "1"}  # a byte that is no UTF-8, as the environment gives it
+    with pytest.raises(ConfigError) as refused:
+        parse_config({"secondary_tiers": [{"type": "disk", "pin": SECRET}]}, environ=environ)
+    assert SECRET not in str(refused.value)

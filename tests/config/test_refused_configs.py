@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -36,7 +37,13 @@ REFUSED = [
     ("0 bytes", "cpu_bytes_to_use: 0", ["1: cpu_bytes_to_use: 0: must be greater than 0"]),
     ("1e30 bytes", "cpu_bytes_to_use: 1e30", ["1: cpu_bytes_to_use: '1e30': must be a whole number of bytes"]),
     ("1.0e+30 bytes", "cpu_bytes_to_use: 1.0e+30", ["1: cpu_bytes_to_use: 1e+30: must be a whole number of bytes"]),
-    ("10**30 bytes", f"cpu_bytes_to_use: {10**30}", ["1: cpu_bytes_to_use: 1000000000", "must be less than"]),
+    ("10**30 bytes", f"cpu_bytes_to_use: {10**30}", ["1: cpu_bytes_to_use: 1000000000", "is 8388608TiB or more"]),
+    ("10**400 bytes", f"cpu_bytes_to_use: '{10**400}'", ["must be a whole number of bytes"]),
+    ("Kubernetes' bytes", "cpu_bytes_to_use: 8Gi", ["has the unknown unit 'Gi', did you mean 8GiB"]),
+    ("digits of another script", "cpu_bytes_to_use: ٣GiB", ["must be a whole number of bytes"]),
+    ("octal number", GOOD + "block_size: 016", ["2: block_size: '016' means 14 in YAML; write a plain decimal number"]),
+    ("clock time", GOOD + "hold_timeout: 1:30", ["2: hold_timeout: '1:30' means 90 in YAML"]),
+    ("endless timeout", GOOD + f"hold_timeout: {'9' * 200}d", ["2: hold_timeout: '9999", "is more than 36500d"]),
     ("true bytes", "cpu_bytes_to_use: true", ["1: cpu_bytes_to_use: True: must be a whole number of bytes"]),
     ("null bytes", "cpu_bytes_to_use:", ["1: cpu_bytes_to_use: None: must be a whole number of bytes"]),
     ("no bytes", "block_size: 16", ["1: cpu_bytes_to_use: required, but not set"]),
@@ -122,11 +129,21 @@ REFUSED = [
         GOOD + "secondary_tiers: []\nsecondary_tier_configs: []",
         ["2: secondary_tiers: []: means the same as 'secondary_tier_configs'"],
     ),
+    (
+        "threshold over tiers",
+        GOOD + "store_threshold: 2\n" + BOX,
+        ["2: store_threshold: 2: is not supported with secondary tiers; allowed: 0 or 1"],
+    ),
     ("alias keeps its name", GOOD + "secondary_tiers: [{type: bux}]", ["2: secondary_tiers[0].type: 'bux'"]),
     (
         "same root",
         GOOD + BOX + "  - {type: box, root_dirs: ['{root}/']}",
         ["5: secondary_tier_configs[1]: ", "{root}, but tier 'box' uses {root}"],
+    ),
+    (
+        "same root with a slash too many",
+        GOOD + BOX + "  - {type: box, root_dirs: ['/{root}']}",
+        ["5: secondary_tier_configs[1]: 'box-2': uses /{root}, but tier 'box' uses {root}"],
     ),
     (
         "nested root",
@@ -154,6 +171,11 @@ REFUSED = [
         ["5: defaults.threads: 0: must be greater than or equal to 1"],
     ),
     (
+        "unknown in a default",
+        GOOD + BOX + "defaults:\n  retry:\n    dilay: 1s",
+        ["7: defaults.retry.dilay: '1s': unknown key, did you mean 'delay'; allowed: attempts, delay"],
+    ),
+    (
         "wrong in a default",
         GOOD + BOX + "defaults:\n  retry:\n    delay: soon",
         ["7: defaults.retry.delay: 'soon': must be a number of seconds"],
@@ -177,6 +199,20 @@ REFUSED = [
     ("date", GOOD + "spec_name: 2026-01-01", ["2: spec_name: is read by YAML as 'timestamp'", "write it in quotes"]),
     ("python tag", GOOD + "spec_name: !!python/name:os.system", ["2: spec_name: is read by YAML as 'python/name"]),
     ("contains itself", GOOD + "defaults: &x [*x]", ["2: defaults[0]: contains itself"]),
+    ("too deep", GOOD + f"defaults: {'[' * 60}{']' * 60}", ["is nested too deeply; allowed: 50 levels"]),
+    ("far too deep", "[" * 3000 + "]" * 3000, ["{file}: is nested too deeply"]),
+    (
+        "aliases of aliases",
+        "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 9)}]\n" for i in range(9)),
+        ["is not valid YAML: more than 100000 values"],
+    ),
+    (
+        "merge key",
+        GOOD + BOX + "    <<: {threads: 2}",
+        ["5: secondary_tier_configs[0].<<: merge keys are not read; allowed: defaults"],
+    ),
+    ("half a surrogate pair", GOOD + 'spec_name: "\\ud800"', ["2: spec_name: holds half of a surrogate pair"]),
+    ("key with an escape sequence", GOOD + '"\\e[31m": 1', ["2: '\\x1b[31m': 1: unknown key"]),
     ("list as key", GOOD + "? [a, b]\n: 1", ["2: has a key that is not a plain word"]),
     ("number as key", GOOD + "1: x", ["2: 1: 'x': unknown key"]),
     ("control character", GOOD + "spec_name: \x07", ["is not valid YAML", "special characters"]),
@@ -214,6 +250,25 @@ def test_tc_84_all_problems_at_once(tmp_path: Path) -> None:
     ]
 
 
+def test_what_surrounds_an_unreadable_value_is_not_reported_too(tmp_path: Path) -> None:
+    file = tmp_path / "tiering.yaml"
+    file.write_text(
+        GOOD + "secondary_tier_configs:\n  - type: disk\n    capacity: 1GiB\n    root_dirs: ['$X', 2026-01-01]"
+    )
+    with pytest.raises(ConfigError, match=r"2 problems") as caught:
+        load_config(file, environ={})
+    assert "root_dirs[0]: '$X': holds a variable" in str(caught.value)
+    assert "root_dirs[1]: is read by YAML as 'timestamp'" in str(caught.value)
+
+
+def test_a_file_too_large_to_be_a_configuration_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "tiering.yaml"
+    with file.open("wb") as opened:
+        opened.truncate(2**40)
+    with pytest.raises(ConfigError, match="is no configuration: it is larger than 1048576 bytes"):
+        load_config(file)
+
+
 @pytest.mark.parametrize("name", ["absent.yaml", "."])
 def test_unreadable_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read: (No such file|Is a directory)"):
@@ -240,6 +295,8 @@ def test_a_long_value_is_cut(tmp_path: Path) -> None:
         ({}, "^extra: cpu_bytes_to_use: required, but not set$"),
         ([], "^extra: \\[\\]: must be a mapping of settings"),
         ({"cpu_bytes_to_use": {1, 2}}, "^extra: must be plain data"),
+        ({"cpu_bytes_to_use": "\ud800"}, "^extra: must be plain data"),
+        ({"defaults": json.loads("[" * 500 + "]" * 500)}, "^extra: .*recursion limit"),
         (
             {"cpu_bytes_to_use": 1, "secondary_tiers": [{"type": "box", "root_dirs": "/x"}]},
             "^extra: secondary_tiers\\[0\\].root_dirs: '/x': must be a list$",

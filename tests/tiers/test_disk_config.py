@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from disk_harness import Disk
 from pydantic import ValidationError
 
+from tiering.errors import ConfigError
 from tiers.disk.config import DiskConfig
 
 
@@ -28,6 +30,45 @@ def test_roots_are_resolved(tmp_path: Path) -> None:
         config(root_dirs=[tmp_path / "link", tmp_path / "target"])
     assert config(root_dirs=["here"]).root_dirs == (Path(os.getcwd()).resolve() / "here",)
     assert config(root_dirs=["/a", "/ab"]).root_dirs == (Path("/a"), Path("/ab"))
+
+
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [
+        ("", "is empty; allowed: the path of a directory"),
+        (" ", "is empty"),
+        ("$HOME/cache", "holds a variable, and none is expanded"),
+        ("/mnt/${NODE}", "holds a variable"),
+        ("~nobody-of-that-name/cache", "leads nowhere"),
+        ("/a\0b", "null byte"),
+    ],
+)
+def test_a_root_that_names_no_directory_is_refused(root: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        config(root_dirs=[root])
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    with pytest.raises(ValidationError, match="leads nowhere"):
+        config(root_dirs=[tmp_path / "one"])
+
+
+def test_a_home_is_expanded_and_a_dollar_may_be_in_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/of/somebody")
+    assert config(root_dirs=["~/a", "/b$", "/c$1"]).root_dirs == (
+        Path("/home/of/somebody/a"),
+        Path("/b$"),
+        Path("/c$1"),
+    )
+
+
+@pytest.mark.parametrize("capacity", [2**62, 2**63 - 1])
+def test_a_capacity_that_no_memory_can_list_is_refused(capacity: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"capacity {capacity} is too large"):
+        Disk(tmp_path).make(capacity=capacity)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,13 +18,21 @@ def _yaml_switch(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+def _named_directory(value: object) -> object:
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("is empty; allowed: the path of a directory")
+    if isinstance(value, str) and re.search(r"\$[A-Za-z_{]", value):
+        raise ValueError("holds a variable, and none is expanded; allowed: the path itself, also with ~")
+    return value
+
+
 class DiskConfig(TierConfig):
     """Settings of one disk tier.
 
     ``root_dirs`` are resolved; they must be distinct and none may lie inside another.
     """
 
-    root_dirs: tuple[Path, ...] = Field(
+    root_dirs: tuple[Annotated[Path, BeforeValidator(_named_directory)], ...] = Field(
         min_length=1, description="directories to keep chunks in, one per disk; chunks are striped over them"
     )
     capacity: ByteSize = Field(
@@ -63,7 +72,10 @@ class DiskConfig(TierConfig):
     @field_validator("root_dirs")
     @classmethod
     def _distinct_roots(cls, root_dirs: tuple[Path, ...]) -> tuple[Path, ...]:
-        resolved = tuple(root.expanduser().resolve() for root in root_dirs)
+        try:
+            resolved = tuple(root.expanduser().resolve() for root in root_dirs)
+        except (OSError, RuntimeError) as error:  # no such user, or links in a circle
+            raise ValueError(f"leads nowhere: {error}") from error
         for place, root in enumerate(resolved):
             for other in resolved[:place]:
                 if root.is_relative_to(other) or other.is_relative_to(root):

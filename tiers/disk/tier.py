@@ -49,7 +49,7 @@ class DiskTier(Tier):
         """Prepare without I/O. ``system`` is for tests.
 
         Raises:
-            ConfigError: the capacity is less than one slot per root.
+            ConfigError: the capacity is less than one slot per root, or of more slots than memory has room to list.
         """
         super().__init__(config, context)
         num_roots = len(config.root_dirs)
@@ -62,7 +62,13 @@ class DiskTier(Tier):
             )
         self.counters = DiskCounters()
         system = system or SystemCalls()
-        self._table = SlotTable(num_slots, num_roots, EVICTION_RULES[config.eviction], system.wall_microseconds)
+        try:
+            self._table = SlotTable(num_slots, num_roots, EVICTION_RULES[config.eviction], system.wall_microseconds)
+        except (MemoryError, ValueError) as error:  # ValueError: more than an array can have
+            raise ConfigError(
+                f"disk tier {context.name!r}: capacity {config.capacity} is too large; an index of {num_slots} chunks "
+                "does not fit into memory"
+            ) from error
         self._present = self._table.present
         queue = IoQueue(context.run_blocking, config.threads)
         roots = [
