@@ -12,6 +12,7 @@ import yaml
 from tiering.cli.app import main
 from tiering.config_file import load_config
 from tiering.region import reclaim_dead_regions
+from tiering.registry import installed_tiers
 
 
 class Ran:
@@ -94,9 +95,40 @@ def test_wrong_usage_is_code_2(run, arguments: list[str]) -> None:
     assert ran.errors
 
 
-def test_the_installed_command() -> None:
-    command = Path(sys.executable).with_name("tiering")
+def installed(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run the installed command, its standard output and error as ``options`` say."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("TIERING__")}
-    done = subprocess.run([command, "--version"], capture_output=True, text=True, env=environ, check=False)
+    command = [Path(sys.executable).with_name("tiering"), *map(str, arguments)]
+    return subprocess.run(
+        command, text=True, check=False, stderr=subprocess.PIPE, env=environ | {"PYTHONIOENCODING": "ascii"}, **options
+    )
+
+
+def test_a_terminal_that_knows_ascii_only() -> None:
+    done = installed("replay", "--help", stdout=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--primary-rows" in done.stdout
+
+
+def test_output_that_cannot_be_written_is_one_message(good: Path) -> None:
+    (shown := good.with_name("shown.yaml")).write_text("cpu_bytes_to_use: 1")
+    with Path("/dev/full").open("w") as full:
+        for arguments in (("config", "show", shown), ("tiers", "list")):
+            done = installed(*arguments, stdout=full)
+            assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
+
+
+def test_a_narrow_table_keeps_every_letter(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    output = run("tiers", "list").output
+    assert "…" not in output
+    assert sorted("".join(output.split())) == sorted(
+        "namedistributionversionmodule"
+        + "".join(f"{p.name}{p.distribution}{p.version}{p.module}" for p in installed_tiers())
+    )
+
+
+def test_the_installed_command() -> None:
+    done = installed("--version", stdout=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("tiering ")

@@ -53,6 +53,16 @@ def test_options_reach_the_replay(replay, arguments: tuple[str, ...], hits: dict
     assert ended.report["hits"] == hits
 
 
+def test_more_at_a_time_than_there_are_requests(replay) -> None:
+    ended = replay("--no-bytes", "--primary-rows", 300, "--generate", 3, "--concurrency", 10**18, "--format", "json")
+    assert ended.report["requests"] == 3
+
+
+def test_more_rows_than_memory_holds(replay) -> None:
+    ended = replay("--no-bytes", "--primary-rows", 10**15, "--generate", 3)
+    assert (ended.code, ended.errors) == (1, "error: this takes more memory than there is\n")
+
+
 def test_text_for_people(replay) -> None:
     ended = replay(*COUNT)
     assert ended.code == 0
@@ -89,6 +99,9 @@ def test_traces_that_hold_nothing(replay, tmp_path: Path) -> None:
         ((*COUNT, "--secondary-rows", "0"), "'0' is not a positive number or inf"),
         ((*COUNT, "--secondary-rows", "many"), "'many' is not a positive number or inf"),
         ((*COUNT, "--secondary-rows", "²"), "'²' is not a positive number or inf"),
+        ((*COUNT, "--secondary-rows", "٣"), "'--secondary-rows': '٣' is not a positive number or inf"),
+        ((*COUNT, "--ranks", "2"), "--ranks, --row-bytes and --groups go with --config"),
+        ((*COUNT, "--trace", "x.jsonl", "--seed", "1"), "--generate and --seed go without --trace"),
         ((*COUNT, "--row-bytes", "3XB"), "'3XB' has the unknown unit 'XB'"),
         ((*COUNT, "--ranks", "0"), "Invalid value for '--ranks'"),
         ((*COUNT, "--generate", "0"), "Invalid value for '--generate'"),

@@ -49,6 +49,15 @@ def test_interrupt_from_the_terminal(setup: ReplaySetup, running: ReplayCommand)
     assert setup.region_files() == []
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_asked_to_end_before_the_ranks_have_joined(setup: ReplaySetup, start: Start, number: int, code: int) -> None:
+    command = start(*setup.arguments(FAR_TOO_MANY))
+    wait_until(lambda: setup.region_files() or command.process.poll() is not None)
+    os.kill(command.process.pid, number)
+    ended = command.end()
+    assert (ended.code, ended.output, setup.region_files()) == (code, "", [])
+
+
 def test_a_second_owner_of_the_directory_is_refused(setup: ReplaySetup, running: ReplayCommand) -> None:
     running.signal_all(signal.SIGSTOP)  # it owns the directory all the same
     before = setup.region_files()

@@ -31,7 +31,9 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
     """Print ``rows`` on standard output, one line each; cells that do not fit are folded."""
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(row[column] for column in columns))
     Console(markup=False, highlight=False).print(table)

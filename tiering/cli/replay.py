@@ -34,12 +34,13 @@ def _size(text: str | int) -> int:
 def _row_count(text: str) -> int | None:
     if text == "inf":
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise typer.BadParameter(f"{text!r} is not a positive number or inf")
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise typer.BadParameter(f"{text!r} is not a positive number or inf", param_hint="'--secondary-rows'")
     return int(text)
 
 
 def replay(  # noqa: PLR0917  (typer passes options by keyword)
+    context: typer.Context,
     config: Annotated[
         Path | None, typer.Option(help="configuration with the tiers to replay against", show_default=False)
     ] = None,
@@ -85,10 +86,16 @@ def replay(  # noqa: PLR0917  (typer passes options by keyword)
         raise typer.BadParameter("--config is missing; or count hits only, with --no-bytes")
     if not no_bytes and (secondary_rows is not None or not forward_touch):
         raise typer.BadParameter("--secondary-rows and --no-forward-touch go with --no-bytes")
+    if no_bytes and _are_given(context, "ranks", "row_bytes", "groups"):
+        raise typer.BadParameter("--ranks, --row-bytes and --groups go with --config")
+    if trace is not None and _are_given(context, "generate", "seed"):
+        raise typer.BadParameter("--generate and --seed go without --trace")
+    num_secondary_rows = 0 if secondary_rows is None else _row_count(secondary_rows)
     if output is Format.TEXT:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("tiering").setLevel(logging.INFO)  # what each tier found when it opened
     requests = _requests(trace, generate, seed, limit)
+    concurrency = min(concurrency, len(requests))
     with _progress() as progress:
         task = progress.add_task("replay", total=len(requests))
 
@@ -102,7 +109,7 @@ def replay(  # noqa: PLR0917  (typer passes options by keyword)
                 requests,
                 policy=policy or "lru",
                 primary_rows=primary_rows or 1,
-                secondary_rows=0 if secondary_rows is None else _row_count(secondary_rows),
+                secondary_rows=num_secondary_rows,
                 forward_touch=forward_touch,
                 concurrency=concurrency,
                 on_finished=on_finished,
@@ -126,6 +133,11 @@ def replay(  # noqa: PLR0917  (typer passes options by keyword)
     _print(report, output)
     if not report.is_good:
         raise typer.Exit(1)
+
+
+def _are_given(context: typer.Context, *options: str) -> bool:
+    sources = (context.get_parameter_source(option) for option in options)
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
 def _requests(trace: Path | None, generate: int, seed: int, limit: int | None) -> list[TraceRequest]:
