@@ -4,13 +4,22 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tiering.config import RegionConfig, TieringConfig
 from tiering.config_file import load_config, parse_config
 from tiering.errors import ConfigError
 from tiering.registry import resolve_tier
 from tiering.tier import BreakerConfig, LimitsConfig, TierConfig
+from tiers.disk.config import DiskConfig
+from tiers.s3.config import (
+    FsspecConfig,
+    ObjectLimitsConfig,
+    ObjectTierConfig,
+    RetryConfig,
+    S3Config,
+    VerdictsConfig,
+)
 
 
 def box(root: str, **settings: object) -> dict[str, object]:
@@ -207,20 +216,36 @@ def test_the_example_can_be_used_and_overridden() -> None:
 def test_every_setting_is_documented_with_its_default() -> None:
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
-    documented = {row[0].strip("|` "): row[2].strip("`") for row in rows}
-    models = (
-        TieringConfig(cpu_bytes_to_use=1),
-        RegionConfig(),
-        TierConfig(type="disk"),
-        LimitsConfig(),
-        BreakerConfig(),
-    )
-    assert list(documented) == [field for model in models for field in type(model).model_fields]
-    shown = {key: value for model in models for key, value in model.model_dump(mode="json").items()}
-    plain = {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in shown.items()
-        if isinstance(value, int | float | str)
-    }
-    del plain["cpu_bytes_to_use"], plain["type"]
-    assert {key: documented[key] for key in plain} == plain
+    expected = [
+        *defaults_of(TieringConfig),
+        *defaults_of(RegionConfig),
+        *defaults_of(TierConfig),
+        *defaults_of(LimitsConfig),
+        *defaults_of(BreakerConfig),
+        *defaults_of(DiskConfig, TierConfig),
+        *defaults_of(S3Config, ObjectTierConfig),
+        *defaults_of(FsspecConfig, ObjectTierConfig),
+        *defaults_of(ObjectTierConfig, TierConfig),
+        *defaults_of(ObjectLimitsConfig, LimitsConfig, "limits."),
+        *defaults_of(RetryConfig, prefix="retry."),
+        *defaults_of(VerdictsConfig, prefix="verdicts."),
+    ]
+    assert [row[0].strip("|` ") for row in rows] == [key for key, _ in expected]
+    for row, (key, default) in zip(rows, expected, strict=True):
+        if default is not None:
+            assert row[2].strip("`") == default, key
+    assert f"`threads` is `{DiskConfig.model_fields['threads'].default}` here" in text
+
+
+def defaults_of(
+    model: type[BaseModel], base: type[BaseModel] = BaseModel, prefix: str = ""
+) -> list[tuple[str, str | None]]:
+    """Return the settings that a model adds to those of its base; of each default, how it is written, or None."""
+    rows: list[tuple[str, str | None]] = []
+    for name, info in model.model_fields.items():
+        shown = model.model_construct().model_dump(mode="json", include={name}).get(name)
+        if name not in base.model_fields:
+            default = str(shown).lower() if isinstance(shown, bool) else str(shown)
+            words = info.is_required() or shown in ("", None) or isinstance(shown, dict | list | tuple)
+            rows.append((prefix + name, "required" if info.is_required() else None if words else default))
+    return rows
