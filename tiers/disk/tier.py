@@ -28,6 +28,8 @@ from tiers.disk.transfers import Transfers
 
 __all__ = ["DiskTier"]
 
+_STORES_PER_THREAD = 2
+
 
 class DiskTier(Tier):
     """Chunks in slab files, least recently used out first.
@@ -109,6 +111,9 @@ class DiskTier(Tier):
         )
         # Of each chunk on its way here, what will be said about the call that brings it: the keys stored.
         self._being_stored: dict[OffloadKey, asyncio.Future[frozenset[OffloadKey]]] = {}
+        # Stores beyond those that keep the threads busy wait here: planning them would only keep the interpreter lock
+        # from the threads, and evict chunks long before their slots are written to.
+        self._turn_to_store = asyncio.Semaphore(_STORES_PER_THREAD * config.threads)
         self._owner_pid: int | None = None
         self._num_recovered = 0
 
@@ -163,6 +168,10 @@ class DiskTier(Tier):
     async def store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         """See `Tier.store`. Chunks already here, or on their way here by another call, are not written again."""
         self._check_owner()
+        async with self._turn_to_store:
+            return await self._store(keys, rows)
+
+    async def _store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
         self._catalogue.expire()
         attempts = self._roots.revive()
         if attempts and len(self._roots.unusable()) == len(self.config.root_dirs):
