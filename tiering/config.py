@@ -84,6 +84,11 @@ def _located(path: tuple[str | int, ...], text: str, value: Any) -> ValidationEr
     return ValidationError.from_exception_data("configuration", [InitErrorDetails(type=problem, loc=path, input=value)])
 
 
+def _faulty(tier_type: str, path: tuple[str | int, ...], error: Exception) -> ValidationError:
+    """Return an error for a tier whose model does not do what models do."""
+    return _located(path, f"cannot be checked, a fault of this tier: {type(error).__name__}: {error}", tier_type)
+
+
 def _known_policy(name: str, info: ValidationInfo) -> str:
     if isinstance(info.context, AvailablePlugins):
         try:
@@ -113,7 +118,12 @@ def _tier_config(item: Any, info: ValidationInfo) -> TierConfig:
         raise _located(("type",), str(error), tier_type) from error
     applicable = config_type.model_fields.keys() - _IDENTIFYING
     defaults = {key: value for key, value in info.data.get("defaults", {}).items() if key in applicable}
-    return config_type.model_validate_json(json.dumps(_merged(defaults, item)), strict=True, context=info.context)
+    try:
+        return config_type.model_validate_json(json.dumps(_merged(defaults, item)), strict=True, context=info.context)
+    except ValidationError:
+        raise
+    except Exception as error:
+        raise _faulty(tier_type, (), error) from error
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +156,11 @@ def _apart(tiers: tuple[TierConfig, ...]) -> tuple[TierConfig, ...]:
     """Refuse tiers that would write into one another's places."""
     taken: list[tuple[str, str | None]] = []
     for index, tier in enumerate(tiers):
-        for resource in tier.exclusive_resources():
+        try:
+            resources = list(tier.exclusive_resources())
+        except Exception as error:
+            raise _faulty(tier.type, (index,), error) from error
+        for resource in resources:
             for other, owner in taken:
                 if _overlap(resource, other):
                     raise _located((index,), f"uses {resource}, but tier {owner!r} uses {other}", tier.name)

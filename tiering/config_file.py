@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,9 @@ def _apply_overrides(settings: LocatedData, environ: Mapping[str, str]) -> None:
     # Shorter first, so that list indices are set in numeric order and a list can be made from nothing.
     for name, keys in sorted(overrides.items(), key=lambda item: [(len(key), key) for key in item[1]]):
         override = read_yaml(environ[name], f"environment variable {name}", is_file=False)
-        settings.problems += override.problems
         path = _set(settings.value, keys, override.value)
+        whole = tuple(keys) if path is None else path
+        settings.problems += [replace(problem, path=whole + problem.path) for problem in override.problems]
         if path is None:
             text = "leads to no setting; allowed: keys of mappings, and list indices up to the length of the list"
             settings.problems.append(Problem((), text, place=override.places[()]))

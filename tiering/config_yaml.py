@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from tiering.config_problems import KeyPath, Problem
+from tiering.config_problems import ABSENT, KeyPath, Problem
 
 __all__ = ["LocatedData", "read_yaml"]
 
@@ -55,7 +55,7 @@ def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
         value = reader.read(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        reader.report((), f"is not valid YAML: {error.problem or error.context}{_tab_hint(error)}", mark)
+        reader.report((), f"is not valid YAML: {_described(error)}", mark)
     except yaml.YAMLError as error:
         reader.report((), f"is not valid YAML: {str(error).splitlines()[0]}", None)
     except RecursionError:
@@ -63,8 +63,11 @@ def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
     return LocatedData(value, reader.places, reader.problems)
 
 
-def _tab_hint(error: yaml.MarkedYAMLError) -> str:
-    return " (YAML is indented with spaces, not with tabs)" if "\\t" in str(error.problem) else ""
+def _described(error: yaml.MarkedYAMLError) -> str:
+    text = str(error.problem or error.context)
+    if "undefined alias" in text:
+        return "found an undefined alias; what begins with * goes in quotes"  # it may be a password
+    return f"{text} (YAML is indented with spaces, not with tabs)" if "\\t" in text else text
 
 
 def _is_unicode(text: str) -> bool:
@@ -88,8 +91,8 @@ class _Reader:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         return self._value(node, ()) if node else None
 
-    def report(self, path: KeyPath, text: str, mark: yaml.Mark | None) -> None:
-        self.problems.append(Problem(path, text, place=self._place(mark)))
+    def report(self, path: KeyPath, text: str, mark: yaml.Mark | None, value: object = ABSENT) -> None:
+        self.problems.append(Problem(path, text, value, place=self._place(mark)))
 
     def _value(self, node: yaml.Node, path: KeyPath) -> object:
         self.places[path] = self._place(node.start_mark)
@@ -136,14 +139,16 @@ class _Reader:
         except (yaml.YAMLError, ValueError):
             value = ...
         if tag in {"int", "float"} and _ODD_INTEGER.fullmatch(node.value):
-            self.report(path, f"{node.value!r} means {value!r} in YAML; write a plain decimal number", node.start_mark)
+            text = "is a number in base 8 or 60 for YAML; write it as a decimal number, or in quotes"
+            self.report(path, text, node.start_mark, node.value)
             return None
         if isinstance(value, str) and not _is_unicode(value):
             self.report(path, "holds half of a surrogate pair, which is no character", node.start_mark)
             return None
         if isinstance(value, _Plain):
             return value
-        self.report(path, f"is read by YAML as {tag!r}, which no setting has; write it in quotes", node.start_mark)
+        meaning = "what its tag says" if tag == node.tag else repr(tag)  # a password may begin with an exclamation mark
+        self.report(path, f"is read by YAML as {meaning}, which no setting has; write it in quotes", node.start_mark)
         return None
 
     def _place(self, mark: yaml.Mark | None) -> str:

@@ -195,7 +195,7 @@ def test_the_environment_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) 
         ("TIERING__BLOCK_SIZE", "1", ": BLOCK_SIZE: 1: unknown key, did you mean 'block_size'"),
         ("TIERING__cpu_bytes_to_use__0", "1", ": leads to no setting; allowed: "),
         ("TIERING__secondary_tier_configs__1__type", "box", ": leads to no setting; allowed: "),
-        ("TIERING__secondary_tier_configs__0__threads", "[0", ": is not valid YAML"),
+        ("TIERING__secondary_tier_configs__0__threads", "[0", ": secondary_tier_configs[0].threads: is not valid YAML"),
         ("TIERING__secondary_tier_configs", "[{type: bux}]", ": secondary_tier_configs[0].type: 'bux': unknown tier"),
     ],
 )

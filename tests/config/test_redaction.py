@@ -60,6 +60,16 @@ def test_defaults_are_shown_without_secrets() -> None:
     assert config.defaults == {"storage_options": {"key": SECRET}}
 
 
+@pytest.mark.parametrize("text", ["*{}", "!{} x", "&{} [", "0{}", "[{}"])
+def test_a_password_that_means_something_to_yaml_is_not_shown(text: str) -> None:
+    secret = "1234567" if text.startswith("0") else SECRET
+    name = "TIERING__secondary_tiers__0__secret_access_key"
+    with pytest.raises(ConfigError) as refused:
+        parse_config({"cpu_bytes_to_use": 1, "secondary_tiers": [{"type": "s3"}]}, environ={name: text.format(secret)})
+    assert name in str(refused.value)
+    assert secret not in str(refused.value)
+
+
 def test_what_is_not_even_text_shows_no_secret() -> None:
     environ = {"TIERING__\udc80": "1"}  # a byte that is no UTF-8, as the environment gives it
     with pytest.raises(ConfigError) as refused:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tiering.config_file import load_config, parse_config
 from tiering.errors import ConfigError
+from tiering.registry import resolve_tier
 
 GOOD = "cpu_bytes_to_use: 8GiB\n"
 BOX = "secondary_tier_configs:\n  - type: box\n    root_dirs: [{root}]\n"
@@ -41,8 +43,8 @@ REFUSED = [
     ("10**400 bytes", f"cpu_bytes_to_use: '{10**400}'", ["must be a whole number of bytes"]),
     ("Kubernetes' bytes", "cpu_bytes_to_use: 8Gi", ["has the unknown unit 'Gi', did you mean 8GiB"]),
     ("digits of another script", "cpu_bytes_to_use: ٣GiB", ["must be a whole number of bytes"]),
-    ("octal number", GOOD + "block_size: 016", ["2: block_size: '016' means 14 in YAML; write a plain decimal number"]),
-    ("clock time", GOOD + "hold_timeout: 1:30", ["2: hold_timeout: '1:30' means 90 in YAML"]),
+    ("octal number", GOOD + "block_size: 016", ["2: block_size: '016': is a number in base 8 or 60 for YAML"]),
+    ("clock time", GOOD + "hold_timeout: 1:30", ["2: hold_timeout: '1:30': is a number in base 8 or 60"]),
     ("endless timeout", GOOD + f"hold_timeout: {'9' * 200}d", ["2: hold_timeout: '9999", "is more than 36500d"]),
     ("true bytes", "cpu_bytes_to_use: true", ["1: cpu_bytes_to_use: True: must be a whole number of bytes"]),
     ("null bytes", "cpu_bytes_to_use:", ["1: cpu_bytes_to_use: None: must be a whole number of bytes"]),
@@ -198,6 +200,7 @@ REFUSED = [
     ("a list", "- cpu_bytes_to_use: 8GiB", ["1: [{'cpu_bytes_to_use': '8GiB'}]: must be a mapping of settings"]),
     ("date", GOOD + "spec_name: 2026-01-01", ["2: spec_name: is read by YAML as 'timestamp'", "write it in quotes"]),
     ("python tag", GOOD + "spec_name: !!python/name:os.system", ["2: spec_name: is read by YAML as 'python/name"]),
+    ("tag", GOOD + "spec_name: !mine x", ["2: spec_name: is read by YAML as what its tag says", "write it in quotes"]),
     ("contains itself", GOOD + "defaults: &x [*x]", ["2: defaults[0]: contains itself"]),
     ("too deep", GOOD + f"defaults: {'[' * 60}{']' * 60}", ["is nested too deeply; allowed: 50 levels"]),
     ("far too deep", "[" * 3000 + "]" * 3000, ["{file}: is nested too deeply"]),
@@ -306,3 +309,19 @@ def test_a_long_value_is_cut(tmp_path: Path) -> None:
 def test_a_mapping_is_refused_as_well_as_a_file(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_config(settings, source="extra", environ={})
+
+
+@pytest.mark.parametrize("wrong", [lambda self: None, lambda self: self.no_such_thing])
+def test_a_tier_with_a_faulty_model_is_named(
+    monkeypatch: pytest.MonkeyPatch, wrong: Callable[[object], object]
+) -> None:
+    monkeypatch.setattr(resolve_tier("box").config_type, "exclusive_resources", wrong)
+    tiers = [{"type": "box", "root_dirs": ["/x"]}]
+    with pytest.raises(ConfigError, match=r"secondary_tiers\[0\]: 'box': cannot be checked, a fault of this tier: "):
+        parse_config({"cpu_bytes_to_use": 1, "secondary_tiers": tiers}, environ={})
+
+
+def test_a_validator_that_breaks_is_named() -> None:
+    tier = {"type": "box", "root_dirs": ["/x"], "name": "divide by zero"}
+    with pytest.raises(ConfigError, match=r"secondary_tiers\[0\]: 'box': cannot be checked, .*: ZeroDivisionError"):
+        parse_config({"cpu_bytes_to_use": 1, "secondary_tiers": [tier]}, environ={})

@@ -54,9 +54,9 @@ def schema() -> None:
 
 def _schema() -> dict[str, Any]:
     models: dict[str, type[BaseModel]] = {}
-    for plugin in installed_tiers():
+    for name in sorted({plugin.name for plugin in installed_tiers()}):
         try:
-            models[plugin.name] = resolve_tier(plugin.name).config_type
+            models[name] = resolve_tier(name).config_type
         except PluginError as error:
             print(f"left out: {error}", file=sys.stderr)
     top = TieringConfig.model_json_schema()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from tiering.keys import OffloadKey
 from tiering.tier import ByteSize, Duration, Tier, TierConfig, hookimpl
@@ -25,6 +25,11 @@ class BoxConfig(TierConfig):
     threads: int = Field(default=4, ge=1)
     mode: Literal["auto", "direct"] = "auto"
     retry: RetryConfig | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _breaks(cls, name: str | None) -> str | None:
+        return str(1 // 0) if name == "divide by zero" else name
 
     def exclusive_resources(self) -> list[str]:
         return [str(root) for root in self.root_dirs]
