@@ -85,6 +85,7 @@ RULES: tuple[OnlyIn | Never, ...] = (
         (
             "tiering.jobs",
             "tiering.job_loop",
+            "tiering.lent_rows",
             "tiering.isolation",
             "tiering.device",
             "tiering.region.populate",

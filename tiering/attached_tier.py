@@ -13,7 +13,9 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from tiering.breaker import Breaker, BreakerState
+from tiering.errors import TierError, text_of
 from tiering.events import OffloadingEvent
+from tiering.flags import checked_flags
 from tiering.keys import OffloadKey
 from tiering.open_jobs import OpenJobs
 from tiering.request import ReqContext
@@ -66,6 +68,7 @@ class AttachedTier:
         self.stats = TierStats()
         self.breaker = Breaker(tier.name, tier.breaker, clock)
         self._tier = tier
+        self._tier_type = tier.tier_type
         self._row_bytes = row_bytes
         self._clock = clock
         self._now = clock()
@@ -82,7 +85,7 @@ class AttachedTier:
 
     def matches(self, names: frozenset[str]) -> bool:
         """Whether the tier's name or type is among ``names``."""
-        return self.name in names or self._tier.tier_type in names
+        return self.name in names or self._tier_type in names
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> bool | None:
         """See `SecondaryTierManager.lookup`; a tier that raises, is late or is left alone does not have the chunk."""
@@ -90,7 +93,8 @@ class AttachedTier:
             return False
         try:
             present = self._tier.lookup(key, req_context)
-        except Exception as error:  # the tier is not ours
+            present = present if present is None else bool(present)  # of whatever it is; an array would raise
+        except BaseException as error:  # the tier is not ours
             self.stats.lookup_failures += 1
             self._lookups_failed = True
             self._unanswered.pop(key, None)
@@ -135,7 +139,7 @@ class AttachedTier:
             if num_corrupt := self._tier.take_corrupt():
                 self.stats.corrupt += num_corrupt
                 self.breaker.corrupt(num_corrupt)
-        except Exception as error:  # the tier is not ours; what it reported before counts
+        except BaseException as error:  # the tier is not ours; what it reported before counts
             self._fault("get_finished_jobs", error)
         if self._loads or self._stores:
             self._note_late_jobs(finished)
@@ -151,28 +155,28 @@ class AttachedTier:
         try:
             if self.breaker.state is BreakerState.CLOSED:
                 self._tier.touch(keys)
-        except Exception as error:  # the tier is not ours
+        except BaseException as error:  # the tier is not ours
             self._fault("touch", error)
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         """See `SecondaryTierManager.on_request_finished`."""
         try:
             self._tier.on_request_finished(req_context)
-        except Exception as error:  # the tier is not ours
+        except BaseException as error:  # the tier is not ours
             self._fault("on_request_finished", error)
 
     def on_schedule_end(self) -> None:
         """See `SecondaryTierManager.on_schedule_end`."""
         try:
             self._tier.on_schedule_end()
-        except Exception as error:  # the tier is not ours
+        except BaseException as error:  # the tier is not ours
             self._fault("on_schedule_end", error)
 
     def has_pending_work(self) -> bool:
         """Whether a job has no result yet or the tier itself says so."""
         try:
             return bool(self._stores or self._loads or self._tier.has_pending_work())
-        except Exception as error:  # the tier is not ours
+        except BaseException as error:  # the tier is not ours
             self._fault("has_pending_work", error)
             return False
 
@@ -180,7 +184,7 @@ class AttachedTier:
         """See `SecondaryTierManager.take_events`."""
         try:
             return list(self._tier.take_events())
-        except Exception as error:  # the tier is not ours
+        except BaseException as error:  # the tier is not ours
             self._fault("take_events", error)
             return ()
 
@@ -188,7 +192,10 @@ class AttachedTier:
         """Return `TierStats` by name, with the state of the breaker."""
         self.stats.store_seconds = self._stores.busy_seconds
         self.stats.load_seconds = self._loads.busy_seconds
-        self.stats.process_ends = self._tier.num_ends
+        try:
+            self.stats.process_ends = self._tier.num_ends
+        except BaseException as error:  # the tier is not ours
+            self._fault("num_ends", error)
         self.stats.jobs_in_flight = len(self._stores) + len(self._loads)
         breaker = {"breaker": self.breaker.state.value, "breaker_opened": self.breaker.num_opened}
         return {**self.stats.as_dict(), **breaker}
@@ -197,9 +204,9 @@ class AttachedTier:
         """Close the tier; returns what it raised instead of raising it."""
         try:
             self._tier.shutdown()
-        except Exception as error:  # the tier is not ours
+        except BaseException as error:  # the tier is not ours
             self._fault("shutdown", error)
-            return error
+            return error if isinstance(error, Exception) else TierError(text_of(error))
         return None
 
     def _submit(self, job: TransferJob, jobs: OpenJobs, submit: Callable[[TransferJob], None]) -> bool:
@@ -207,7 +214,7 @@ class AttachedTier:
         self.breaker.started()
         try:
             submit(job)
-        except Exception as error:  # the tier is not ours
+        except BaseException as error:  # the tier is not ours
             jobs.end(job.job_id)
             self.breaker.failed()
             self._count(job, [False] * len(job.keys), is_store=jobs is self._stores)
@@ -215,8 +222,10 @@ class AttachedTier:
             return False
         return True
 
-    def _take_up(self, result: JobResult, finished: FinishedJobs) -> None:
-        if (store := self._stores.end(result.job_id)) is not None:
+    def _take_up(self, result: object, finished: FinishedJobs) -> None:
+        if not isinstance(result, JobResult):
+            self._fault("get_finished_jobs", TypeError(f"JobResult expected, not {result!r:.100}"))
+        elif (store := self._stores.end(result.job_id)) is not None:
             self._check(store.job, result, is_store=True, was_late=store.was_late)
             finished.stores.append(store.job)
         elif (load := self._loads.end(result.job_id)) is not None:
@@ -229,11 +238,11 @@ class AttachedTier:
 
     def _check(self, job: TransferJob, result: JobResult, *, is_store: bool, was_late: bool) -> Sequence[bool]:
         """Return the result's flags, or as many failures where they do not fit; a late job has been counted before."""
-        succeeded = result.succeeded
-        fault: Exception | str = result.error
-        if not isinstance(succeeded, Sequence) or len(succeeded) != len(job.keys):
-            fault = ValueError(f"{len(job.keys)} flags expected for as many chunks, not {succeeded!r:.100}")
-            succeeded = [False] * len(job.keys)
+        fault: BaseException | str = result.error
+        try:
+            succeeded = checked_flags(result.succeeded, len(job.keys))
+        except BaseException as error:  # the tier is not ours
+            fault, succeeded = error, [False] * len(job.keys)
         if fault:
             self._fault("store" if is_store else "load", fault)
         if not was_late:
@@ -256,7 +265,7 @@ class AttachedTier:
             self._fault("job", TimeoutError(f"no result for {len(job.keys)} chunks in time"))
 
     def _count(self, job: TransferJob, succeeded: Sequence[bool], *, is_store: bool) -> None:
-        moved = sum(map(bool, succeeded))
+        moved = succeeded.count(True)
         stats = self.stats
         if is_store:
             stats.stored_chunks += moved
@@ -274,10 +283,12 @@ class AttachedTier:
         for key in forgotten:
             del self._unanswered[key]
 
-    def _fault(self, what: str, error: Exception | str) -> None:
+    def _fault(self, what: str, error: BaseException | str) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            raise error  # the user's, who ends the engine
         self.stats.faults += 1
         now = self._clock()
         if now >= self._silent_until.get(what, now):  # what repeats is in the counters, not in a thousand log lines
             self._silent_until[what] = now + _SECONDS_BETWEEN_LINES
-            text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+            text = error if isinstance(error, str) else text_of(error)
             logger.warning("tier %s failed in %s: %s; this costs misses only", self.name, what, text)

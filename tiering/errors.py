@@ -22,6 +22,7 @@ __all__ = [
     "TierError",
     "TieringError",
     "TraceError",
+    "text_of",
 ]
 
 
@@ -77,3 +78,11 @@ class TemporaryTierError(TierError):
 
 class PermanentTierError(TierError):
     """The tier failed in a way that another try will not mend: refused credentials, a read-only disk."""
+
+
+def text_of(error: BaseException) -> str:
+    """Return ``Type: text`` of any error, also of one that raises when it is asked for its text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # libraries have such errors, and a job must end with them, too
+        return type(error).__name__

@@ -15,6 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from tiering.errors import TierError, text_of
 from tiering.tier import P
 
 __all__ = ["BlockingThreads", "JobLoop"]
@@ -70,8 +71,10 @@ class JobLoop:
 
         Raises:
             TimeoutError: it has not ended in time. It goes on running.
+            TierError: it has raised what would end this thread or process, such as SystemExit.
+            Exception: what else it has raised.
         """
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout_seconds)
+        return asyncio.run_coroutine_threadsafe(_harmless(coroutine), self._loop).result(timeout_seconds)
 
     def _wake(self) -> None:
         while (function := self._posted.get()) is not None:
@@ -86,6 +89,15 @@ class JobLoop:
         # Libraries (aiofiles) put calls on the loop's own threads; none of them is running any more.
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+
+
+async def _harmless(coroutine: Coroutine[Any, Any, R]) -> R:
+    try:
+        return await coroutine
+    except Exception:
+        raise
+    except BaseException as error:
+        raise TierError(text_of(error)) from error
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -105,13 +117,18 @@ class BlockingThreads:
         self._num_open = 0
 
     def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-        """Begin ``function(*args, **kwargs)`` on one of the threads. Cancelling the future does not end the call."""
+        """Begin ``function(*args, **kwargs)`` on one of the threads. Cancelling the future does not end the call.
+
+        Raises:
+            RuntimeError: the system has no thread left to start; nothing was begun.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         if self._num_open >= len(self._threads) and len(self._threads) < self._max_threads:
-            number = len(self._threads)
-            self._threads.append(threading.Thread(target=self._serve, name=f"{self._name}-{number}", daemon=True))
-            self._threads[-1].start()
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)  # only now: a call must not wait for a thread that could not be started
         self._num_open += 1
         self._calls.put(partial(self._call, loop, future, partial(function, *args, **kwargs)))
         return future
@@ -127,6 +144,7 @@ class BlockingThreads:
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
+            del call  # while the thread waits for the next one, it must keep nothing of this one in use
 
     def _call(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], function: Callable[[], R]) -> None:
         try:

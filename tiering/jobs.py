@@ -9,6 +9,7 @@ job's result, and with it the right to reuse the row, comes when it has ended.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import deque
@@ -16,10 +17,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from tiering.errors import TierError
+from tiering.errors import TierError, text_of
 from tiering.events import EventLog, OffloadingEvent
+from tiering.flags import checked_flags
 from tiering.job_loop import BlockingThreads, JobLoop
 from tiering.keys import OffloadKey
+from tiering.lent_rows import take_back, take_back_after
 from tiering.naming import Namespace
 from tiering.questions import Answer, Questions
 from tiering.request import ReqContext
@@ -28,9 +31,11 @@ from tiering.tier import BreakerConfig, KnowsKeys, LimitsConfig, Tier, TierConte
 
 __all__ = ["TierWorker"]
 
+logger = logging.getLogger(__name__)
+
 
 RowViews = Callable[[Sequence[int]], Sequence[memoryview]]
-"""Gives the memory of rows by number, one memoryview per row."""
+"""Gives the memory of rows by number, one memoryview per row, each over an object of its own (`lent_rows`)."""
 
 
 class TierWorker(SecondaryTierManager):
@@ -83,9 +88,9 @@ class TierWorker(SecondaryTierManager):
             namespace,
             time.monotonic,
             self._threads.run,
-            report_evicted=lambda keys: self._outbox.append(_Evicted(tuple(keys))),
-            report_stored=lambda keys: self._outbox.append(_Stored(tuple(keys))),
-            report_corrupt=lambda keys: self._outbox.append(_Corrupt(len(keys))),
+            report_evicted=lambda keys: self._outbox.append(_Evicted(_only_keys(keys))),
+            report_stored=lambda keys: self._outbox.append(_Stored(_only_keys(keys))),
+            report_corrupt=lambda keys: self._outbox.append(_Corrupt(len(_only_keys(keys)))),
         )
         loop.attach()
         try:
@@ -156,11 +161,15 @@ class TierWorker(SecondaryTierManager):
     def shutdown(self) -> None:
         """Wait for what runs, then close the tier.
 
+        Does nothing in a forked child, which has none of it.
+
         Raises:
             TimeoutError: something still runs after ``close_timeout_seconds``. It may still touch its rows, and its
                 threads live on.
             Exception: what `Tier.close` raised. Our threads have ended.
         """
+        if not self._is_ours:
+            return
         try:
             self._loop.wait_for(self._run_close(), self._close_timeout_seconds)
         finally:
@@ -177,9 +186,13 @@ class TierWorker(SecondaryTierManager):
         if self._events is not None and self._contains is not None:
             self._events.stored(self._loop.wait_for(self._run_list_keys()))
 
+    @property
+    def _is_ours(self) -> bool:
+        return os.getpid() == self._owner_pid
+
     def _note_stored(self, result: JobResult) -> None:
         job = self._stores.pop(result.job_id, None)
-        if job is None or len(result.succeeded) != len(job.keys):
+        if job is None:
             return
         stored = [key for key, done in zip(job.keys, result.succeeded, strict=True) if done]
         # An answer that is still on its way may be older than this store.
@@ -188,7 +201,7 @@ class TierWorker(SecondaryTierManager):
             self._events.stored(stored)
 
     def _post(self, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if os.getpid() != self._owner_pid:
+        if not self._is_ours:
             raise TierError(f"tier {self.name} lives in process {self._owner_pid}: its threads do not survive a fork")
         if self._has_ended:
             raise TierError(f"tier {self.name} is closed")
@@ -208,24 +221,36 @@ class TierWorker(SecondaryTierManager):
 
     async def _run_job(self, job: TransferJob, move: _Move) -> None:
         succeeded: Sequence[bool] = [False] * len(job.keys)
+        rows: Sequence[memoryview] = ()
         fault = ""
         try:
-            succeeded = list(await move(job.keys, self._row_views(job.rows)))
+            rows = self._row_views(job.rows)
+            succeeded = checked_flags(await move(job.keys, rows), len(job.keys))
+            await self._run_take_back(rows)
         except BaseException as error:  # whatever it is, the job has one result and the loop lives on
-            fault = f"{type(error).__name__}: {error}"
+            fault = text_of(error)
+            await self._run_take_back(rows, error)
         self._outbox.append(JobResult(job.job_id, succeeded, fault))
+
+    async def _run_take_back(self, rows: Sequence[memoryview], error: BaseException | None = None) -> None:
+        await (take_back(rows) if error is None else take_back_after(error, rows))
 
     async def _run_lookup(self, batch: int, keys: tuple[OffloadKey, ...]) -> None:
         found: dict[OffloadKey, Answer]
         try:
-            found = dict(zip(keys, map(bool, await self._tier.lookup(keys)), strict=True))
+            found = dict(zip(keys, checked_flags(await self._tier.lookup(keys), len(keys)), strict=True))
         except BaseException as error:  # every question has an answer and the loop lives on
-            found = dict.fromkeys(keys, f"{type(error).__name__}: {error}")
+            found = dict.fromkeys(keys, text_of(error))
         self._outbox.append(_Answers(batch, found))
 
     async def _run_touch(self, keys: Sequence[OffloadKey]) -> None:
-        if self._touch is not None:
+        if self._touch is None:
+            return
+        try:
             self._touch(keys)
+        except BaseException as error:  # nobody waits for it
+            self._touch = None
+            logger.warning("tier %s hears no more of what requests use: touch raised %s", self.name, text_of(error))
 
     async def _run_list_keys(self) -> list[OffloadKey]:
         try:
@@ -261,3 +286,11 @@ class _Corrupt(NamedTuple):
 class _Answers(NamedTuple):
     batch: int
     found: dict[OffloadKey, Answer]
+
+
+def _only_keys(keys: Sequence[OffloadKey]) -> tuple[OffloadKey, ...]:
+    """Refuse a wrong report where it is made: taken up with others, it would cost them."""
+    reported = tuple(keys)
+    if not all(isinstance(key, bytes) for key in reported):
+        raise TypeError(f"offload keys expected, not {keys!r:.100}")
+    return reported

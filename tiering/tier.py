@@ -162,12 +162,13 @@ class Tier(ABC):
         all of them have ended. Keys of one call are distinct. ``rows`` are contiguous memoryviews of exactly
         ``context.row_bytes`` bytes, one per key in the same order: read-only by convention in `store`, to be filled
         in `load`. They stay valid, and are nobody else's, until the coroutine has ended; it is never cancelled
-        while it may touch a row.
+        while it may touch a row. Then they are released: to use one that was kept raises ValueError.
     Owed by the tier
         A reader never sees half an object, or bytes of another key or namespace. Nothing of a batch touches its rows
         after the coroutine has ended. A call that blocks goes through ``context.run_blocking``.
     Result per key
-        A list with one bool per key, in the order given. Anything else is counted as a failure of the whole batch.
+        A list with one bool per key, in the order given. Anything else, such as an error that `asyncio.gather` has
+        returned, is counted as a failure of the whole batch.
     Errors
         Any exception means that nothing of the batch counts. `tiering.errors.TemporaryTierError` says that another
         try may help. The engine sees a miss in every case.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,8 @@ def test_a_forked_child_of_the_engine_leaves_the_tier_alone(shared_memory: Path)
             try:
                 rig.tier.submit_load(TransferJob(0, (key(0),), (0,)))
             except TierError:
+                signal.alarm(20)  # a shutdown that waits for threads that are not here ends as a failure
+                rig.tier.shutdown()
                 os._exit(42)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42

@@ -53,6 +53,23 @@ def _meet(meeting: threading.Barrier) -> str:
     return threading.current_thread().name
 
 
+def test_a_thread_that_cannot_be_started_is_waited_for_by_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario(threads: BlockingThreads) -> int:
+        with monkeypatch.context() as exhausted:
+            exhausted.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start"):
+                threads.run(int, "6")
+        return await asyncio.wait_for(threads.run(int, "7"), timeout=10)
+
+    with ResourceWatch():
+        threads = BlockingThreads("test", 2)
+        assert asyncio.run(scenario(threads)) == 7
+        threads.end()
+
+
 def test_what_a_call_raises_is_raised_by_its_await() -> None:
     async def scenario(threads: BlockingThreads) -> None:
         for error in (OSError("disk"), KeyboardInterrupt(), SystemExit(3)):

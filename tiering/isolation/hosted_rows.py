@@ -6,6 +6,8 @@ import mmap
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from tiering.region.ownership import hold_life
 
 __all__ = ["HostedRows"]
@@ -25,16 +27,15 @@ class HostedRows:
         fd = os.open(f"/proc/self/fd/{inherited_fd}", os.O_RDWR | os.O_CLOEXEC)
         os.close(inherited_fd)
         hold_life(fd)
-        self._whole = memoryview(mmap.mmap(fd, num_rows * row_bytes))
-        self._num_rows = num_rows
-        self._row_bytes = row_bytes
+        mapping = mmap.mmap(fd, num_rows * row_bytes)
+        self._rows = np.frombuffer(mapping, np.uint8).reshape(num_rows, row_bytes)
 
     def views(self, rows: Sequence[int]) -> list[memoryview]:
-        """Return one writable memoryview per row number, without a copy.
+        """Return one writable memoryview per row number, without a copy, each over an array of its own.
 
         Raises:
             ValueError: a number is outside the region.
         """
-        if min(rows, default=0) < 0 or max(rows, default=0) >= self._num_rows:
-            raise ValueError(f"rows {list(rows)}: allowed are 0..{self._num_rows - 1}")
-        return [self._whole[row * self._row_bytes : (row + 1) * self._row_bytes] for row in rows]
+        if min(rows, default=0) < 0 or max(rows, default=0) >= len(self._rows):
+            raise ValueError(f"rows {list(rows)}: allowed are 0..{len(self._rows) - 1}")
+        return [self._rows[row].data for row in rows]

@@ -116,7 +116,8 @@ class IsolatedTier(TierWorker):
                 still touch its rows.
             TierError: what closing the tier raised. The process is gone.
         """
-        self._loop.post(lambda: self._remote.begin_end(self._drain_seconds))
+        if self._is_ours:
+            self._loop.post(lambda: self._remote.begin_end(self._drain_seconds))
         try:
             super().shutdown()
         finally:
@@ -124,8 +125,11 @@ class IsolatedTier(TierWorker):
                 atexit.unregister(self._kill_at_exit)
                 os.close(self._rows_fd)
 
+    async def _run_take_back(self, rows: Sequence[memoryview], error: BaseException | None = None) -> None:
+        """Nothing was lent here: the other process takes back what it has lent."""
+
     def _kill_at_exit(self) -> None:
-        if os.getpid() == self._owner_pid:
+        if self._is_ours:
             self._remote.kill_for_good()
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tiering.errors import PermanentTierError, TemporaryTierError
+from tiering.errors import PermanentTierError, TemporaryTierError, text_of
 from tiering.isolation.channel import ChannelBrokenError, Message
 from tiering.isolation.process_output import ProcessOutput
 from tiering.isolation.restart_delays import RestartDelays
@@ -142,7 +142,7 @@ class RemoteTier(Tier):
             try:
                 self._fault = await self._run_once()
             except Exception as error:  # of starting it; a tier must not be lost for that
-                self._fault = f"its process cannot be run: {type(error).__name__}: {error}"
+                self._fault = f"its process cannot be run: {text_of(error)}"
             if not self._opened.done():
                 self._opened.set_exception(PermanentTierError(f"tier {self.context.name!r}: {self._fault}"))
                 return
@@ -241,13 +241,13 @@ class RemoteTier(Tier):
     # -- data -------------------------------------------------------------------------------------------------------
 
     async def lookup(self, keys: Sequence[OffloadKey]) -> list[bool]:
-        return list(map(bool, await self._call("lookup", keys)))
+        return list(await self._call("lookup", keys))
 
     async def store(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
-        return list(map(bool, await self._call("store", keys, rows)))
+        return list(await self._call("store", keys, rows))
 
     async def load(self, keys: Sequence[OffloadKey], rows: Sequence[memoryview]) -> list[bool]:
-        return list(map(bool, await self._call("load", keys, rows)))
+        return list(await self._call("load", keys, rows))
 
     async def usage(self) -> TierUsage:
         return TierUsage(*await self._call("usage"))

@@ -18,18 +18,20 @@ import pickle
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tiering.errors import TierError, TieringError
+from tiering.errors import TierError, TieringError, text_of
+from tiering.flags import checked_flags
 from tiering.isolation.channel import Channel
 from tiering.isolation.hosted_rows import HostedRows
 from tiering.isolation.process_output import LineHandler, copy_levels
 from tiering.job_loop import BlockingThreads
 from tiering.keys import OffloadKey
+from tiering.lent_rows import take_back, take_back_after
 from tiering.naming import Namespace
 from tiering.registry import SecondaryTierFactory
 from tiering.tier import KnowsKeys, Tier, TierConfig, TierContext, TracksRecency
@@ -130,14 +132,14 @@ class TierHost:
     async def _result(self, method: str, keys: Sequence[OffloadKey], rows: Sequence[int]) -> Any:
         match method:
             case "lookup":
-                return bytes(map(bool, await self._tier.lookup(keys)))
+                return _flags(await self._tier.lookup(keys), keys)
             case "load":
-                return bytes(map(bool, await self._tier.load(keys, self._rows.views(rows))))
+                return await self._moved(self._tier.load, keys, rows)
             case "store":
-                stored = list(map(bool, await self._tier.store(keys, self._rows.views(rows))))
+                stored = await self._moved(self._tier.store, keys, rows)
                 # A chunk may be gone again already; its eviction was reported before this answer.
                 held = self._report_held(keys)
-                return bytes(map(min, stored, held)) if held and len(held) == len(stored) else bytes(stored)
+                return bytes(map(min, stored, held)) if held else stored
             case "delete":
                 return await self._tier.delete(keys)
             case "usage":
@@ -146,6 +148,16 @@ class TierHost:
             case "close":
                 return await self._tier.close()
         raise ValueError(f"a tier has no method {method!r}")
+
+    async def _moved(self, move: _Move, keys: Sequence[OffloadKey], rows: Sequence[int]) -> bytes:
+        lent = self._rows.views(rows)
+        try:
+            moved = _flags(await move(keys, lent), keys)
+            await take_back(lent)
+        except BaseException as error:
+            await take_back_after(error, lent)
+            raise
+        return moved
 
     async def _list_contents(self) -> None:
         if self._contains is None:
@@ -182,10 +194,17 @@ class TierHost:
         self._channel.send(("corrupt", keys))
 
 
+_Move = Callable[[Sequence[OffloadKey], Sequence[memoryview]], Awaitable[list[bool]]]
+
+
+def _flags(answer: Sequence[bool], keys: Sequence[OffloadKey]) -> bytes:
+    return bytes(map(bool, checked_flags(answer, len(keys))))
+
+
 def _described(error: BaseException) -> tuple[bool, str]:
     """Say whether another try may help, and what happened, for the other process."""
     temporary = isinstance(error, TierError) and error.temporary
-    return temporary, str(error) if isinstance(error, TieringError) else f"{type(error).__name__}: {error}"
+    return temporary, str(error) if isinstance(error, TieringError) else text_of(error)
 
 
 def main(socket_fd: int, rows_fd: int, engine_pid: int) -> None:

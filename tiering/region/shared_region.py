@@ -221,14 +221,16 @@ class SharedOffloadRegion:
     def row_views(self, rows: Sequence[int]) -> list[memoryview]:
         """Return one writable memoryview of exactly ``row_bytes`` per row number, without a copy.
 
+        Each is over an array of its own, which lives as long as somebody can reach the row through it.
+
         Raises:
             ValueError: a number is outside the region.
         """
         if min(rows, default=0) < 0 or max(rows, default=0) >= self.layout.num_rows:
             raise ValueError(f"{self.mmap_path}: rows {list(rows)}: allowed are 0..{self.layout.num_rows - 1}")
-        whole = memoryview(self._mapped)
-        row_bytes = self.layout.row_bytes
-        return [whole[row * row_bytes : (row + 1) * row_bytes] for row in rows]
+        whole = np.frombuffer(self._mapped, np.uint8, self.layout.total_bytes)
+        whole = whole.reshape(self.layout.num_rows, self.layout.row_bytes)
+        return [whole[row].data for row in rows]
 
     def unlink(self) -> None:
         """Remove the file's name now that all processes have joined: whatever kills them, nothing is left behind.
