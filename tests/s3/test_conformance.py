@@ -89,6 +89,11 @@ class TestObstoreOnAzurite(ObjectTierTests):
     watches_resources = False
 
 
+class TestObstoreOnGoogle(ObjectTierTests):
+    what = "obstore-google"
+    watches_resources = False
+
+
 class TestFiles(ObjectTierTests):
     what = "file"
 

@@ -58,7 +58,7 @@ def test_a_start_that_is_refused(command_line: CommandLine, place: Place) -> Non
     done = command_line.run(place.settings | WITH_SECRETS, "replay", "--config", "FILE", "--generate", "1")
     assert done.returncode == 1
     assert "error: " in done.stderr
-    assert "kv-cache" in done.stderr or place.directory in done.stderr
+    assert "kvcache" in done.stderr or place.directory in done.stderr
 
 
 @pytest.mark.parametrize("client", ["s3fs", "obstore"])
@@ -66,6 +66,6 @@ def test_settings_that_the_client_library_refuses(command_line: CommandLine, pla
     refused = {"client": client, "storage_options": {"config_kwargs": {"nonsense": SECRETS[3]}}}
     done = command_line.run(place.settings | refused, "replay", "--config", "FILE", "--generate", "1")
     assert done.returncode == 1
-    assert "error: bucket kv-cache at " in done.stderr
+    assert "error: bucket kvcache at " in done.stderr
     assert "refuses its settings" in done.stderr or "UnknownConfigurationKeyError" in done.stderr
     assert "Traceback" not in done.stderr

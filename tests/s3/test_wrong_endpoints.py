@@ -117,7 +117,7 @@ def test_what_is_refused(place: Place, status: int, code: str, sentence: str) ->
     with FaultProxy(place.server.endpoint_url) as proxy:
         proxy.add(HttpFault(status=status, code=code))
         said = refusal(place, endpoint_url=proxy.url)
-        assert said.startswith(f"bucket kv-cache at {proxy.url}: PUT {place.directory}/")
+        assert said.startswith(f"bucket kvcache at {proxy.url}: PUT {place.directory}/")
         assert sentence in said
         assert len(proxy.requests) <= 4
 
@@ -150,7 +150,7 @@ def test_skewed_clocks(place: Place, caplog: pytest.LogCaptureFixture) -> None:
 def test_a_web_server_that_refuses(place: Place, status: int) -> None:
     with web_server(status) as address:
         said = refusal(place, endpoint_url=f"http://{address}")
-        assert f"kv-cache at http://{address}: PUT" in said
+        assert f"kvcache at http://{address}: PUT" in said
         assert "perhaps that is no object store" in said
 
 
@@ -185,5 +185,5 @@ def test_a_certificate_that_nobody_vouches_for(place: Place, tls: ssl.SSLContext
 def test_nobody_there(place: Place, caplog: pytest.LogCaptureFixture, where: str) -> None:
     url = f"http://127.0.0.1:{free_ports(1)[0]}" if where == "port" else "http://no-such-host.invalid"
     said = warning(place, caplog, endpoint_url=url)
-    assert f"kv-cache at {url}: PUT" in said
+    assert f"kvcache at {url}: PUT" in said
     assert ("nobody listens there" if where == "port" else "host name is not known") in said
