@@ -95,7 +95,7 @@ class _Rows:
         self.views = [row.data for row in self.array]
 
     def select(self, rows: Sequence[int]) -> list[memoryview]:
-        return [self.views[row] for row in rows]
+        return [self.array[row].data for row in rows]
 
 
 @dataclass(eq=False)

@@ -157,7 +157,9 @@ class ChunkObjects:
             await self._store.get(self._names.name_of(key), landing, deadline)
         except ObjectDamagedError as error:
             return Damage(str(error), is_ours=False)
-        return await self._compute(damage_in, landing, self._fingerprint, key)
+        if not landing.is_settled:
+            await self._compute(landing.settle)
+        return damage_in(landing, self._fingerprint, key)
 
     async def _give_up(self, key: OffloadKey, damage: Damage, deadline: float) -> None:
         """See to it that a damaged object is not promised again: remove it if it is ours, else remember it."""

@@ -67,6 +67,7 @@ _MAY_PASS = {
     "XAmzContentSHA256Mismatch",
 }
 _PERMANENT_ERRNOS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR}
+_NO_SUCH_RANGE = 416
 _MAY_PASS_STATUS = {408, 409, 425, 429}
 _NETWORK_FAMILIES = ("aiohttp", "botocore.exceptions", "aiobotocore", "obstore", "requests", "urllib3", "httpx")
 _NOT_TO_BE_MENDED = ("Credential", "Param", "Validation", "Config", "Region", "Profile", "InvalidPath", "NotSupported")
@@ -181,6 +182,8 @@ def _of_answer(answer: _Answer, what: str) -> Exception:
         return ObjectAbsentError(text)
     if answer.code in _EXISTS:
         return ObjectExistsError(f"{what}: there is one already")
+    if answer.status == _NO_SUCH_RANGE:
+        return ObjectDamagedError("it is empty")  # only ranges that begin at byte 0 are asked for
     if answer.code in _MAY_PASS:
         return TemporaryTierError(text)
     if answer.code in _REFUSED or answer.status in _REFUSED_STATUS:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import xxhash
-
 from tiering.keys import OffloadKey
 from tiers.s3.landing import Landing
 from tiers.s3.object_format import parse_header
@@ -27,8 +25,7 @@ class Damage:
 
 
 def damage_in(landing: Landing, fingerprint: bytes, key: OffloadKey) -> Damage | None:
-    """Settle ``landing`` and return what is wrong with it, or None. Reads the whole row: for a worker thread."""
-    landing.settle()
+    """Return what is wrong with what has landed, and is settled; None if nothing is."""
     header = parse_header(landing.header)
     if header is None:
         return Damage("it has no header of ours", is_ours=False)
@@ -36,7 +33,7 @@ def damage_in(landing: Landing, fingerprint: bytes, key: OffloadKey) -> Damage |
         return Damage(f"it is of the namespace {header.fingerprint.hex()}", is_ours=False)
     if header.key != key:
         return Damage(f"it is the chunk {header.key.hex()}", is_ours=False)
-    checksum = xxhash.xxh3_64_intdigest(landing.row)
+    checksum = landing.checksum
     if header.checksum != checksum or header.row_bytes != landing.row.nbytes:
         return Damage(f"its row has the checksum {checksum:016x}, not {header.checksum:016x}", is_ours=True)
     return None
