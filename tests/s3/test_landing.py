@@ -16,6 +16,13 @@ OBJECT = random.Random(1).randbytes(HEADER_BYTES + ROW_BYTES)
 SIZES = [1, 255, 256, 257, 65_536, 65_537, 250_000, HEADER_BYTES + ROW_BYTES]
 
 
+def read(landing: Landing, data: bytes, size: int) -> None:
+    landing.begin()
+    for start in range(0, len(data), size):
+        landing.take(data[start : start + size])
+    landing.end()
+
+
 def assert_landed(landing: Landing) -> None:
     assert landing.is_settled
     assert bytes(landing.header) == OBJECT[:HEADER_BYTES]
@@ -27,22 +34,15 @@ def assert_landed(landing: Landing) -> None:
 def test_pieces_of_any_size(size: int) -> None:
     landing = Landing(memoryview(bytearray(ROW_BYTES)))
     for _ in range(2):  # a second reading owes nothing to the first
-        landing.begin(len(OBJECT))
-        for start in range(0, len(OBJECT), size):
-            landing.take(OBJECT[start : start + size])
-        landing.end()
+        read(landing, OBJECT, size)
         assert_landed(landing)
 
 
 def test_a_reading_that_broke_off_is_forgotten() -> None:
     landing = Landing(memoryview(bytearray(ROW_BYTES)))
-    landing.begin()
-    landing.take(b"\xff" * 5000)
     with pytest.raises(ObjectDamagedError, match="5000 bytes long"):
-        landing.end()
-    landing.begin()
-    landing.take(OBJECT)
-    landing.end()
+        read(landing, b"\xff" * 5000, 5000)
+    read(landing, OBJECT, len(OBJECT))
     assert_landed(landing)
 
 
@@ -65,11 +65,8 @@ def test_objects_of_another_length_are_refused(num_bytes: int) -> None:
     with pytest.raises(ObjectDamagedError, match="long"):
         landing.hold(other)
     assert landing.is_settled
-    landing.begin()
     with pytest.raises(ObjectDamagedError, match="long"):
-        for start in range(0, num_bytes, 100_000):
-            landing.take(other[start : start + 100_000])
-        landing.end()
+        read(landing, other, 100_000)
     assert memory[ROW_BYTES:] == bytes(8)
 
 
