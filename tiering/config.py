@@ -62,13 +62,20 @@ class AvailablePlugins:
     tier_types: Callable[[], Sequence[str]]
 
 
+def _absolute(path: str) -> str:
+    """Refuse what two processes of an engine could take for different directories."""
+    if not path.startswith("/") or "\0" in path:
+        raise ValueError("must be an absolute path, such as /dev/shm")
+    return path
+
+
 class RegionConfig(BaseModel):
     """Where the shared memory of the rows lies."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    directory: str = Field(
-        default="/dev/shm", min_length=1, description="directory of the region's file; should be a tmpfs"
+    directory: Annotated[str, AfterValidator(_absolute)] = Field(
+        default="/dev/shm", description="directory of the region's file; should be a tmpfs"
     )
     join_timeout: Duration = Field(
         default=60.0, description="how long a process waits for the region to be created by another"
@@ -210,7 +217,9 @@ class TieringConfig(BaseModel):
     copy_threads: int = Field(
         default=1, ge=1, le=64, description="threads per direction that copy KV tensors in host memory"
     )
-    copy_cpus: tuple[int, ...] | None = Field(default=None, description="processors they run on; default: any")
+    copy_cpus: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**16)], ...], Field(min_length=1)] | None = Field(
+        default=None, description="processors they run on; default: any"
+    )
     spec_name: str = Field(
         default="TieringOffloadingSpec", min_length=1, description="the class that wires manager and workers"
     )

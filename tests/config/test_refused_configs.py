@@ -74,6 +74,12 @@ REFUSED = [
         GOOD + "secondary_tier_configs:\n  type: box",
         ["2: secondary_tier_configs: {'type': 'box'}: must be a list"],
     ),
+    ("negative processor", GOOD + "copy_cpus: [0, -1]", ["2: copy_cpus[1]: -1: must be greater than or equal to 0"]),
+    ("no such processor", GOOD + f"copy_cpus: [{10**30}]", ["2: copy_cpus[0]: 1000000000", "must be less than 65536"]),
+    ("no processors", GOOD + "copy_cpus: []", ["2: copy_cpus: []: must have at least 1 item"]),
+    ("relative region", GOOD + "region: {directory: shm}", ["2: region.directory: 'shm': must be an absolute path"]),
+    ("home as region", GOOD + "region: {directory: ~/shm}", ["2: region.directory: '~/shm': must be an absolute path"]),
+    ("zero in a path", GOOD + 'region: {directory: "/a\\0b"}', ["2: region.directory: ", "must be an absolute path"]),
     ("list for a mapping", GOOD + "region: [1]", ["2: region: [1]: must be a mapping"]),
     (
         "word for a tier",
