@@ -146,6 +146,8 @@ def _named(tiers: tuple[TierConfig, ...]) -> tuple[TierConfig, ...]:
     """Give each tier without a name the first free one of ``disk``, ``disk-2``, ... for its type."""
     taken: dict[str, int] = {}
     for index, tier in enumerate(tiers):
+        if tier.name is not None and not (tier.name.isprintable() and tier.name.strip()):
+            raise _located((index, "name"), "must be a word that can be printed", tier.name)
         if tier.name is not None and taken.setdefault(tier.name, index) != index:
             other = f"{TIER_LIST_KEYS[0]}[{taken[tier.name]}]"
             raise _located((index, "name"), f"is the name of {other} too; names must differ", tier.name)

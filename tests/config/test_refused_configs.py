@@ -169,6 +169,12 @@ REFUSED = [
         ["6: secondary_tier_configs[1].name: 'fast': is the name of secondary_tier_configs[0] too"],
     ),
     (
+        "two lines as name",
+        GOOD + BOX + '    name: "a\\nb"',
+        ["5: secondary_tier_configs[0].name: 'a\\nb': must be a word"],
+    ),
+    ("blank name", GOOD + BOX + "    name: ' '", ["5: secondary_tier_configs[0].name: ' ': must be a word"]),
+    (
         "unused default",
         GOOD + BOX + "defaults: {thread: 2}",
         ["5: defaults.thread: 2: no configured tier has this setting, did you mean 'threads'"],

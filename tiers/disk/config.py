@@ -21,6 +21,8 @@ def _yaml_switch(value: object) -> object:
 def _named_directory(value: object) -> object:
     if isinstance(value, str) and not value.strip():
         raise ValueError("is empty; allowed: the path of a directory")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("holds a null byte")
     if isinstance(value, str) and re.search(r"\$[A-Za-z_{]", value):
         raise ValueError("holds a variable, and none is expanded; allowed: the path itself, also with ~")
     return value
