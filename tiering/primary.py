@@ -49,8 +49,7 @@ class CPUOffloadingManager(OffloadingManager):
         table = RowTable(num_blocks)
         self.medium = CPULoadStoreSpec.medium()
         self._events = EventLog(self.medium, "cpu") if enable_events else None
-        self._policy = _policy_class(cache_policy)(table)
-        self.rows = Rows(table, self._policy, self._events)
+        self.rows = Rows(table, _policy_class(cache_policy)(table), self._events)
         self.num_refused = 0
         self.num_unexpected = 0
         self._storing: dict[OffloadKey, int] = {}
@@ -99,8 +98,8 @@ class CPUOffloadingManager(OffloadingManager):
         self.rows.pin(rows)
         for row in rows:
             self._num_loads[row] += 1
-        self._policy.refresh(reversed(rows))
-        self._record([(key, True) for key in keys], req_context)
+        self.rows.policy.refresh(reversed(rows))
+        self._record(dict.fromkeys(keys, True), req_context)
         return CPULoadStoreSpec(rows)
 
     def complete_load(self, keys: Iterable[OffloadKey], req_context: ReqContext | None = None) -> None:
@@ -130,8 +129,7 @@ class CPUOffloadingManager(OffloadingManager):
             self.num_refused += 1
             return None
         self._storing.update(zip(missing, reservation.rows, strict=True))
-        new = set(missing)
-        self._record([(key, key not in new) for key in keys], req_context)
+        self._record(dict.fromkeys(keys, True) | dict.fromkeys(missing, False), req_context)
         return PrepareStoreOutput(missing, CPULoadStoreSpec(reservation.rows), reservation.evicted_keys)
 
     def complete_store(
@@ -156,7 +154,7 @@ class CPUOffloadingManager(OffloadingManager):
 
     def touch(self, keys: Iterable[OffloadKey]) -> None:
         rows = [row for row in map(self.rows.index.get, dict.fromkeys(keys)) if row is not None]
-        self._policy.touch(reversed(rows))
+        self.rows.policy.touch(reversed(rows))
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         self.finish_request(req_context)
@@ -171,7 +169,7 @@ class CPUOffloadingManager(OffloadingManager):
         last_first = reversed(chunks.items())
         for reused, run in groupby(last_first, key=itemgetter(1)):
             rows = [row for row in map(self.rows.index.get, map(itemgetter(0), run)) if row is not None]
-            (self._policy.touch if reused else self._policy.refresh)(rows)
+            (self.rows.policy.touch if reused else self.rows.policy.refresh)(rows)
         return list(chunks)
 
     def on_schedule_end(self) -> None:
@@ -203,11 +201,12 @@ class CPUOffloadingManager(OffloadingManager):
             "requests": len(self._chunks),
         }
 
-    def _record(self, reused: Sequence[tuple[OffloadKey, bool]], req_context: ReqContext) -> None:
-        if reused and req_context.req_id:
-            chunks = self._chunks.setdefault(req_context.req_id, {})
-            for key, was_there in reused:
-                chunks.setdefault(key, was_there)
+    def _record(self, were_there: dict[OffloadKey, bool], req_context: ReqContext) -> None:
+        if were_there and req_context.req_id:
+            chunks = self._chunks.setdefault(req_context.req_id, were_there)
+            if chunks is not were_there:
+                for key, was_there in were_there.items():
+                    chunks.setdefault(key, was_there)
 
 
 class RowMemory(Protocol):

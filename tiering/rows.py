@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tiering.events import EventLog
 from tiering.keys import OffloadKey
+from tiering.policies.guarded import GuardedPolicy
 from tiering.policies.policy import EvictionPolicy
 from tiering.row_table import WRITING, RowTable
 
@@ -34,12 +35,12 @@ class Rows:
 
     def __init__(self, table: RowTable, policy: EvictionPolicy, events: EventLog | None = None) -> None:
         self.table = table
-        self.policy = policy
         self.index: dict[OffloadKey, int] = {}
         self.num_evictions = 0
         self._events = events
         self._key_of: list[OffloadKey | None] = [None] * table.num_rows
         self._free = list(range(table.num_rows - 1, -1, -1))
+        self.policy = GuardedPolicy(policy, table, self._key_of)
 
     @property
     def num_free(self) -> int:
@@ -74,18 +75,21 @@ class Rows:
         victims = self.policy.evict(max(0, len(keys) - len(self._free)), keys)
         if victims is None:
             return None
-        evicted_keys = [self._take_key(row) for row in victims]
+        evicted_keys = self._take_keys(victims)
         if evicted_keys:
             self.num_evictions += len(evicted_keys)
             if self._events is not None:
                 self._events.removed(evicted_keys)
         self._free += reversed(victims)
-        rows = [self._free.pop() for _ in keys]
-        ref_cnt = self.table.ref_cnt
+        num_left = len(self._free) - len(keys)
+        rows = self._free[num_left:]
+        rows.reverse()
+        del self._free[num_left:]
+        ref_cnt, key_of = self.table.ref_cnt, self._key_of
         for key, row in zip(keys, rows, strict=True):
             ref_cnt[row] = WRITING
-            self._key_of[row] = key
-            self.index[key] = row
+            key_of[row] = key
+        self.index.update(zip(keys, rows, strict=True))
         self.policy.insert(rows, keys)
         return Reservation(rows, evicted_keys)
 
@@ -119,7 +123,7 @@ class Rows:
             key = self._key_of[row]
             if key is not None:
                 self.policy.remove(row, key)
-                self._take_key(row)
+                self._take_keys([row])
 
     def give_key(self, row: int, key: OffloadKey) -> None:
         """Take back an `orphan`: ``row``, still being written, is the row of ``key`` (which has none) again."""
@@ -160,13 +164,13 @@ class Rows:
         """Rows being written or read, orphaned ones included. Walks over all rows: for tests and tools."""
         return sum(1 for count in self.table.ref_cnt if count)
 
-    def _take_key(self, row: int) -> OffloadKey:
-        key = self._key_of[row]
-        assert key is not None, f"row {row} holds no key"
-        self._key_of[row] = None
-        self.table.blocked[row] = 0
-        del self.index[key]
-        return key
+    def _take_keys(self, rows: Sequence[int]) -> list[OffloadKey]:
+        keys = self.keys_of(rows)
+        for row, key in zip(rows, keys, strict=True):
+            self._key_of[row] = None
+            self.table.blocked[row] = 0
+            del self.index[key]
+        return keys
 
     def _unblock(self, row: int) -> None:
         if self.table.blocked[row] and self.table.ref_cnt[row] == 0:

@@ -58,7 +58,7 @@ def test_tc_19_a_promotion_evicts_no_hit_of_the_step(policy: str) -> None:
 
 def test_tc_20_arc_takes_from_the_other_list() -> None:
     manager = CPUOffloadingManager(6, "arc")
-    arc = manager._policy
+    arc = manager.rows.policy.policy
     assert isinstance(arc, ARCCachePolicy)
     for number in range(60):  # ghosts of T1 come back: the target grows
         store(manager, number % 9)
@@ -86,7 +86,7 @@ def test_tc_20_arc_takes_from_the_other_list() -> None:
 @pytest.mark.parametrize("policy", ["arc", "arc_paper"])
 def test_tc_20_the_ghosts_of_arc_are_bounded(policy: str) -> None:
     manager = CPUOffloadingManager(6, policy)
-    arc = manager._policy
+    arc = manager.rows.policy.policy
     assert isinstance(arc, ARCCachePolicy)
     targets = set()
     for number in range(10_000):
@@ -173,7 +173,7 @@ def test_a_load_makes_its_chunks_recent_at_once(policy: str) -> None:
 
 def test_a_request_that_loads_what_it_has_stored_has_used_it_once() -> None:
     manager = CPUOffloadingManager(4, "arc")
-    arc = manager._policy
+    arc = manager.rows.policy.policy
     assert isinstance(arc, ARCCachePolicy)
     assert manager.prepare_store(keys(1, 2), R1) is not None
     manager.complete_store(keys(1, 2))

@@ -145,7 +145,7 @@ def test_a_third_party_writes_a_policy_in_sixty_lines() -> None:
 
 def test_the_ghosts_of_the_paper_have_the_room_it_gives_them() -> None:
     manager = CPUOffloadingManager(NUM_ROWS, "arc_paper")
-    policy = manager.rows.policy
+    policy = manager.rows.policy.policy
     choose = random.Random(1)
     for number in range(3_000):
         wanted = keys(*[int(40 * choose.random() ** 2) for _ in range(choose.randint(1, 6))])

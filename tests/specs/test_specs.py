@@ -127,7 +127,7 @@ def test_the_manager_is_built_once_and_not_before(region_directory: dict[str, An
     assert isinstance(manager, TieringOffloadingManager)
     assert spec.region is not None
     assert spec.region.mmap_path.parent == tmp_path
-    assert manager.primary_tier.rows.policy.policy_name == "arc"
+    assert manager.primary_tier.rows.policy.policy.policy_name == "arc"
     assert manager.get_stats()["rows"] == spec.num_blocks
     assert manager.prepare_store([b"k" * 8], ReqContext("r")) is not None  # type: ignore[list-item]
     manager.complete_store([b"k" * 8])  # type: ignore[list-item]

@@ -27,6 +27,8 @@ class EvictionPolicy(ABC):
     Owed by the policy
         Constant cost per row in every method, however many rows are resident or cannot be evicted; no I/O.
         `tiering.policies.recency_list.RecencyList` has both properties ready-made.
+    Errors
+        A policy that raises, or answers with rows that may not be evicted, is replaced by `tiering.policies.lru`.
     """
 
     policy_name: ClassVar[str]

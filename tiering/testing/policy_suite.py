@@ -155,7 +155,7 @@ class PolicyTests:
             if number % 5 == 0:
                 manager.touch([_key(number)])
             manager.on_schedule_end()
-        sizes = container_sizes(manager._policy, module)
+        sizes = container_sizes(manager.rows.policy.policy, module)
         assert sum(sizes.values()) <= self.remembered_per_row * _NUM_ROWS, sizes
 
     @classmethod
@@ -213,6 +213,7 @@ class PolicyTests:
                     manager.on_request_finished(request)
             if draw.random() < 0.6:
                 manager.on_schedule_end()
+            assert isinstance(manager.rows.policy.policy, self._class()), "it was replaced: the log says why"
         assert evicted
         manager.complete_store(stores)
         for load in loads:
