@@ -128,6 +128,13 @@ def test_a_narrow_table_keeps_every_letter(run, monkeypatch: pytest.MonkeyPatch)
     )
 
 
+@pytest.mark.parametrize("command", [(), ("config",), ("gc", "objects")])
+def test_help_is_where_people_look_for_it(run, command: tuple[str, ...]) -> None:
+    ran = run(*command, "-h")
+    assert (ran.code, ran.errors) == (0, "")
+    assert "Usage: " in ran.output
+
+
 def test_the_installed_command() -> None:
     done = installed("--version", stdout=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, "")

@@ -27,6 +27,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Multi-tier KV-cache offloading: configurations, tiers and maintenance.",
 )
 app.add_typer(config.app, name="config")
