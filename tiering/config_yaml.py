@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from tiering.config_problems import ABSENT, KeyPath, Problem
+from tiering.redaction import MASK
 
 __all__ = ["LocatedData", "read_yaml"]
 
@@ -41,8 +42,8 @@ def read_yaml(text: str, source: str, *, is_file: bool = True) -> LocatedData:
     """Read one YAML document; what is wrong with it is reported in the result, not raised.
 
     Keys stay as they are written (``on`` is no boolean as a key). Problems are also: a key twice in a mapping, a merge
-    key, a tag that is not plain data, numbers such as 016 and 1:30, which do not mean what they look like, and a
-    document that contains itself.
+    key, a tag that is not plain data, numbers such as 016 and 1:30, which do not mean what they look like, the
+    mask of a secret, and a document that contains itself.
 
     Args:
         text: the document.
@@ -144,6 +145,9 @@ class _Reader:
             return None
         if isinstance(value, str) and not _is_unicode(value):
             self.report(path, "holds half of a surrogate pair, which is no character", node.start_mark)
+            return None
+        if value == MASK:
+            self.report(path, "stands for a secret that was not shown; write the secret itself", node.start_mark)
             return None
         if isinstance(value, _Plain):
             return value

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from tiering.config_file import parse_config
+import pytest
+import yaml
+
+from tiering.config_file import load_config, parse_config
 from tiering.errors import ConfigError
 from tiering.redaction import MASK, redacted
 
@@ -58,6 +61,15 @@ def test_defaults_are_shown_without_secrets() -> None:
     assert SECRET not in str(config.model_dump(mode="json"))
     assert SECRET not in repr(config)
     assert config.defaults == {"storage_options": {"key": SECRET}}
+
+
+def test_a_mask_is_not_taken_for_the_secret(tmp_path: Path) -> None:
+    tier = {"type": "s3", "bucket": "b", "access_key_id": SECRET, "secret_access_key": SECRET}
+    config = parse_config({"cpu_bytes_to_use": 1, "secondary_tiers": [tier]}, environ={})
+    (shown := tmp_path / "shown.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    with pytest.raises(ConfigError, match=r"2 problems") as refused:
+        load_config(shown, environ={})
+    assert str(refused.value).count("stands for a secret that was not shown; write the secret itself") == 2
 
 
 @pytest.mark.parametrize("text", ["*{}", "!{} x", "&{} [", "0{}", "[{}"])
