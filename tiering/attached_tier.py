@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ __all__ = ["AttachedTier", "FinishedJobs"]
 logger = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LINES = 60.0
+_UNNAMED = ""
 
 
 class FinishedJobs(NamedTuple):
@@ -79,7 +81,8 @@ class AttachedTier:
         self._late_keys: set[OffloadKey] = set()
         self._hedge_quantile = tier.limits.hedge_quantile
         self._lookup_timeout = tier.limits.lookup_timeout
-        self._unanswered: dict[OffloadKey, float] = {}
+        # Per request, since when it waits for which answer.
+        self._unanswered: defaultdict[str, dict[OffloadKey, float]] = defaultdict(dict)
         self._lookups_failed = False
         self._silent_until: dict[str, float] = {}
 
@@ -97,12 +100,13 @@ class AttachedTier:
         except BaseException as error:  # the tier is not ours
             self.stats.lookup_failures += 1
             self._lookups_failed = True
-            self._unanswered.pop(key, None)
+            self._unanswered.get(req_context.req_id, {}).pop(key, None)
             self._fault("lookup", error)
             return False
         if present is not None:
-            self._unanswered.pop(key, None)
-        elif self._now >= self._unanswered.setdefault(key, self._now) + self._lookup_timeout:
+            if self._unanswered:
+                self._unanswered.get(req_context.req_id, {}).pop(key, None)
+        elif self._now >= self._unanswered[req_context.req_id].setdefault(key, self._now) + self._lookup_timeout:
             self.stats.lookup_timeouts += 1
             self._lookups_failed = True
             return False
@@ -146,8 +150,8 @@ class AttachedTier:
         if self._lookups_failed:
             self._lookups_failed = False
             self.breaker.failed()
-        if self._unanswered:
-            self._forget_questions()
+        if _UNNAMED in self._unanswered:
+            self._forget_questions(self._unanswered[_UNNAMED])
         return finished
 
     def touch(self, keys: Sequence[OffloadKey]) -> None:
@@ -160,6 +164,7 @@ class AttachedTier:
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         """See `SecondaryTierManager.on_request_finished`."""
+        self._unanswered.pop(req_context.req_id, None)
         try:
             self._tier.on_request_finished(req_context)
         except BaseException as error:  # the tier is not ours
@@ -276,12 +281,11 @@ class AttachedTier:
             stats.loaded_bytes += moved * self._row_bytes
             stats.load_failures += len(job.keys) - moved
 
-    def _forget_questions(self) -> None:
-        """Forget keys that nobody asks for any more; the oldest come first."""
+    def _forget_questions(self, asked_at: dict[OffloadKey, float]) -> None:
+        """Forget keys of requests without a name, whose end nobody tells; the oldest come first."""
         before = self._now - 2 * self._lookup_timeout
-        forgotten = list(takewhile(lambda key: self._unanswered[key] < before, self._unanswered))
-        for key in forgotten:
-            del self._unanswered[key]
+        for key in list(takewhile(lambda key: asked_at[key] < before, asked_at)):
+            del asked_at[key]
 
     def _fault(self, what: str, error: BaseException | str) -> None:
         if isinstance(error, KeyboardInterrupt):

@@ -88,7 +88,7 @@ class Lookups:
         self._hold_seconds = hold_seconds
         self._clock = clock
         self._requests: dict[str, _Request] = {}
-        self._asked: list[str] = []
+        self._asked: dict[str, None] = {}  # once, also where an id has a new life within the step
         self._deadlines: OrderedDict[str, float] = OrderedDict()
 
     @property
@@ -216,7 +216,7 @@ class Lookups:
             request = self._requests[req_id] = _Request(req_context.load_tiers)
         if not request.asked:
             request.asked = True
-            self._asked.append(req_id)
+            self._asked[req_id] = None
             if request.held:
                 self._deadlines[req_id] = self._clock() + self._hold_seconds
                 self._deadlines.move_to_end(req_id)

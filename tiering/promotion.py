@@ -79,8 +79,9 @@ class Promotion:
 
     def expire(self, job: TransferJob) -> None:
         """Nobody waits for this job any more; its rows become spares."""
-        self._spares.update(job.rows)
-        for key in job.keys:
+        for key, row in zip(job.keys, job.rows, strict=True):
+            if self._rows.index.get(key) == row:  # not reset away
+                self._spares.add(row)
             if self._hedged.get(key) in job.rows:
                 del self._hedged[key]  # too late to be waited for again, should the second load fail
         self._rows.orphan(job.rows)

@@ -30,6 +30,7 @@ class Questions:
         self._unasked: dict[OffloadKey, None] = {}
         self._num_asked = 0
         self._waiting: dict[OffloadKey, set[str]] = {}
+        self._abandoned: set[OffloadKey] = set()  # asked, but nobody waits for the answer any more
         self._answers: dict[str, dict[OffloadKey, Answer | None]] = {}
         self._batch_of: dict[OffloadKey, int] = {}
         self._num_batches = 0
@@ -37,7 +38,7 @@ class Questions:
 
     @property
     def num_open(self) -> int:
-        """Keys that are to be asked or have no answer yet."""
+        """Keys for whose answers somebody waits."""
         return len(self._waiting)
 
     def answer(self, key: OffloadKey, req_id: str) -> Answer | None:
@@ -49,10 +50,13 @@ class Questions:
         if key in answers:
             return None if answers[key] is None else answers.pop(key)
         if key not in self._waiting:
-            if self._num_asked + len(self._unasked) >= self._max_open:
+            if key in self._abandoned:
+                self._abandoned.remove(key)
+            elif self._num_asked + len(self._unasked) >= self._max_open:
                 return f"{self._max_open} questions have no answer yet, and no more are asked"
+            else:
+                self._unasked[key] = None
             self._waiting[key] = set()
-            self._unasked[key] = None
         self._waiting[key].add(req_id)
         answers[key] = None
         return None
@@ -81,15 +85,20 @@ class Questions:
         for key, answer in found.items():
             self._unasked.pop(key, None)
             self._batch_of.pop(key, None)
+            self._abandoned.discard(key)
             for req_id in self._waiting.pop(key, ()):
                 self._answers[req_id][key] = answer
                 if req_id == _UNNAMED:
                     self._answered_unnamed.append(key)
 
     def forget(self, req_id: str) -> None:
-        """Drop what a request has asked and not collected. A key that was asked stays open until it is settled."""
+        """Drop what a request has asked and not collected. A key is not asked again before its answer is there."""
         for key, answer in self._answers.pop(req_id, {}).items():
             if answer is None:
                 self._waiting[key].remove(req_id)
-                if not self._waiting[key] and key in self._unasked:
-                    del self._waiting[key], self._unasked[key]
+                if not self._waiting[key]:
+                    del self._waiting[key]
+                    if key in self._unasked:
+                        del self._unasked[key]
+                    else:
+                        self._abandoned.add(key)

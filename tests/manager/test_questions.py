@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -13,7 +14,15 @@ from tiering.manager import TieringOffloadingManager
 from tiering.primary import CPUOffloadingManager
 from tiering.questions import Questions
 from tiering.secondary_tier import TransferJob
-from tiering.testing import MemoryTier, MemoryTierConfig, PlainRows, ResourceWatch, check_quiescent, container_sizes
+from tiering.testing import (
+    MemoryTier,
+    MemoryTierConfig,
+    PlainRows,
+    ResourceWatch,
+    check_quiescent,
+    container_sizes,
+    drain,
+)
 from tiering.tier import TierContext
 
 
@@ -79,7 +88,7 @@ def test_requests_that_a_silent_tier_keeps_waiting_leave_nothing() -> None:
             assert questions.answer(one, f"request {number}") is None
         questions.take_unasked()
         questions.forget(f"request {number}")
-    assert sizes(questions) == {"._waiting": 2, "._batch_of": 2}
+    assert sizes(questions) == {"._abandoned": 2, "._batch_of": 2}
     assert not any(questions._waiting.values())
 
 
@@ -100,6 +109,29 @@ def test_a_silent_tier_is_asked_for_so_many_keys_only(settled_by_a_store: bool) 
     assert questions.answer(key(10), "r1") is None
     assert questions.take_unasked()[1] == (key(10),)
     questions.forget("r1")
+
+
+def test_a_question_that_nobody_waits_for_keeps_no_engine_awake() -> None:
+    release = threading.Event()
+
+    class Silent(MemoryTier):
+        contains = None  # type: ignore[assignment]
+
+        async def lookup(self, keys: Sequence[OffloadKey]) -> list[bool]:
+            await self.context.run_blocking(release.wait)
+            return [False] * len(keys)
+
+    with worker_of(PlainRows(4, ROW_BYTES), lambda context: Silent(MemoryTierConfig(), context)) as worker:
+        manager = TieringOffloadingManager(CPUOffloadingManager(4), [worker], row_bytes=ROW_BYTES)
+        assert manager.lookup(key(1), R1) is None
+        manager.on_schedule_end()
+        assert manager.has_pending_work()
+        manager.on_request_finished(R1)
+        try:
+            drain(manager)
+        finally:
+            release.set()
+        check_quiescent(manager, 4)
 
 
 def test_tc_50_a_late_answer_does_not_overtake_a_store() -> None:

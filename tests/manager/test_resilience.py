@@ -153,6 +153,22 @@ def test_what_is_late_across_a_reset_comes_back_as_nothing() -> None:
     rig.check()
 
 
+def test_what_is_late_after_a_reset_comes_back_as_nothing() -> None:
+    rig = patient()
+    rig.tier.objects = {key(1)}
+    assert rig.statuses(R1, key(1)) == [PENDING]
+    rig.step()
+    rig.manager.reset_cache()
+    rig.now = 10.0
+    rig.step()
+    assert rig.tier_stats("disk")["load_timeouts"] == 1
+    rig.tier.finish()
+    rig.step()
+    assert not rig.primary.rows.index
+    rig.finish(R1)
+    rig.check()
+
+
 def test_a_question_not_answered_in_time_is_a_miss() -> None:
     rig = patient("silent", "next")
     silent, after = rig.tiers
@@ -188,6 +204,23 @@ def test_a_question_that_failed_is_not_late_for_the_next_request() -> None:
     rig.step()
     for request in (R1, R2):
         rig.finish(request)
+    rig.check()
+
+
+def test_a_question_of_a_request_that_has_ended_is_not_late_for_the_next_one() -> None:
+    """A client that gives up and tries again must not make a tier seem silent."""
+    rig = patient()
+    rig.tier.answers[key(1)] = None
+    assert rig.statuses(R1, key(1)) == [UNKNOWN]
+    rig.step()
+    rig.finish(R1)
+    rig.now = 1.5
+    rig.step()
+    assert rig.statuses(R2, key(1)) == [UNKNOWN]
+    assert rig.tier_stats("disk")["lookup_timeouts"] == 0
+    rig.tier.answers[key(1)] = False
+    rig.step()
+    rig.finish(R2)
     rig.check()
 
 
