@@ -243,7 +243,7 @@ class SeaweedServer(ObjectServer):
             "-master.resumeState=false",
             "-master.volumeSizeLimitMB=512",
             "-master.telemetry=false",
-            "-volume.max=20",
+            "-volume.max=100",
             "-volume.preStopSeconds=0",
         ]
 
