@@ -13,6 +13,7 @@ import pytest
 from tiering.errors import RegionError
 from tiering.region import RegionLayout, memory_limits, opening, reclaim_dead_regions
 from tiering.region.memory_limits import MemoryLimit
+from tiering.region.ownership import hold_life
 
 LAYOUT = RegionLayout(num_rows=256, num_workers=2, worker_page_bytes=8192)
 
@@ -44,6 +45,22 @@ def test_tc_59_five_starts_after_sigkill_in_little_memory(start, directory: Path
     assert names(directory) == ["tiering_other.mmap"]
     assert (directory / "tiering_other.mmap").read_bytes() == other_bytes
     assert other.ask("fill 8") == "done"
+
+
+def test_a_region_that_another_process_makes_meanwhile_is_joined_though_a_second_one_would_not_fit(
+    directory: Path,
+) -> None:
+    """In the moment in which it is looked for it is not there, and in the next one it has taken the memory."""
+    too_large = RegionLayout(2**40, 1, 4096)
+    path = directory / "tiering_e.mmap"
+    with pytest.raises(RegionError, match="lower cpu_bytes_to_use"):
+        opening._create(path, too_large)
+    path.touch()
+    holder = os.open(path, os.O_RDWR)
+    hold_life(holder)
+    assert opening._create(path, too_large) is None
+    os.close(holder)
+    path.unlink()
 
 
 def test_tc_59_a_dead_region_gives_its_memory_back_even_to_those_who_look_at_it(start, mount_tmpfs) -> None:

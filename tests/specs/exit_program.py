@@ -49,7 +49,8 @@ def main(directory: Path, how: str) -> None:
     settings = config(region={"directory": str(directory / "region")}, secondary_tier_configs=[disk, {"type": "stuck"}])
     spec = TieringOffloadingSpec(engine(), settings)
     manager = spec.get_manager()
-    spec.unlink_region()
+    assert spec.region is not None
+    spec.region.unlink()  # there are no workers to wait for
     for number in range(8):
         key = make_offload_key(number.to_bytes(8, "big"), 0)
         assert manager.prepare_store([key], ReqContext("request")) is not None

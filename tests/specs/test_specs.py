@@ -12,7 +12,7 @@ import pytest
 from engine_facts import config, engine
 
 from tiering.build import namespace_of
-from tiering.errors import ConfigError
+from tiering.errors import ConfigError, RegionError
 from tiering.manager import TieringOffloadingManager
 from tiering.primary import CPUOffloadingManager
 from tiering.request import ReqContext
@@ -145,6 +145,8 @@ def test_handlers_are_built_once_over_the_same_region(region_directory: dict[str
     scheduler = TieringOffloadingSpec(engine(), settings)
     manager = scheduler.get_manager()
     assert isinstance(manager, TieringOffloadingManager)
+    with pytest.raises(RegionError, match=r"ranks \[0\] have not joined"):
+        scheduler.unlink_region()
     worker = TieringOffloadingSpec(engine(rank=0), settings)
     tensors = [CanonicalKVCacheTensor(torch.zeros((8, page), dtype=torch.int8), page) for page in (4096, 2048)]
     caches = CanonicalKVCaches(tensors, [[CanonicalKVCacheRef(0, 4096), CanonicalKVCacheRef(1, 2048)]])

@@ -67,6 +67,8 @@ def _create(path: Path, layout: RegionLayout) -> int | None:
             if not created:
                 os.close(fd)
     except RegionError:
+        if os.path.lexists(path):
+            return None  # what does not fit any more is there already
         raise
     except OSError as error:
         raise RegionError(f"cannot create region {path}: {error.strerror}") from error

@@ -16,11 +16,23 @@ from pathlib import Path
 
 from tiering.errors import RegionError
 
-__all__ = ["give_up_life", "hold_life", "is_named", "nobody_lives", "remove_name", "remove_name_if_dead", "take_seat"]
+__all__ = [
+    "give_up_life",
+    "hold_life",
+    "is_named",
+    "is_seat_taken",
+    "nobody_lives",
+    "remove_name",
+    "remove_name_if_dead",
+    "take_seat",
+]
 
 # Byte ranges that are locked, not bytes that are written; the numbers mean nothing to the file's content.
 _NAME_BYTE = 0
 _FIRST_SEAT_BYTE = 1
+
+_FLOCK = "hhqqi0q"
+"""struct flock of 64-bit Linux: type, whence, start, length, pid (must be 0 here)."""
 
 
 def hold_life(fd: int) -> None:
@@ -65,6 +77,12 @@ def take_seat(fd: int, path: Path, seat: int, seat_name: str) -> None:
         ) from None
 
 
+def is_seat_taken(fd: int, seat: int) -> bool:
+    """Say whether a living process sits in ``seat``; our own seat looks free to us."""
+    answer = _byte_lock(fd, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, _FIRST_SEAT_BYTE + seat)
+    return int(struct.unpack(_FLOCK, answer)[0]) != fcntl.F_UNLCK
+
+
 def is_named(fd: int, path: Path) -> bool:
     """Say whether ``path`` still names the open file."""
     try:
@@ -104,6 +122,5 @@ def _name_lock(fd: int) -> Iterator[None]:
         _byte_lock(fd, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, _NAME_BYTE)
 
 
-def _byte_lock(fd: int, command: int, kind: int, byte: int) -> None:
-    # struct flock of 64-bit Linux: type, whence, start, length, pid (must be 0 here).
-    fcntl.fcntl(fd, command, struct.pack("hhqqi0q", kind, os.SEEK_SET, byte, 1, 0))
+def _byte_lock(fd: int, command: int, kind: int, byte: int) -> bytes:
+    return fcntl.fcntl(fd, command, struct.pack(_FLOCK, kind, os.SEEK_SET, byte, 1, 0))

@@ -20,7 +20,7 @@ from tiering.region.huge_pages import huge_page_policy
 from tiering.region.layout import RegionLayout
 from tiering.region.memory_limits import no_room
 from tiering.region.opening import open_region
-from tiering.region.ownership import give_up_life, hold_life, remove_name, take_seat
+from tiering.region.ownership import give_up_life, hold_life, is_seat_taken, remove_name, take_seat
 from tiering.region.populate import Population
 from tiering.region.reclaim import region_path
 
@@ -231,6 +231,11 @@ class SharedOffloadRegion:
         whole = np.frombuffer(self._mapped, np.uint8, self.layout.total_bytes)
         whole = whole.reshape(self.layout.num_rows, self.layout.row_bytes)
         return [whole[row].data for row in rows]
+
+    def missing_ranks(self) -> list[int]:
+        """Return the ranks that no living process has joined as, but this one."""
+        ranks = range(self.layout.num_workers * self.num_replicas)
+        return [rank for rank in ranks if rank != self.rank and not is_seat_taken(self._fd, 1 + rank)]
 
     def unlink(self) -> None:
         """Remove the file's name now that all processes have joined: whatever kills them, nothing is left behind.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tiering.build import namespace_of, open_secondary_tiers
 from tiering.config import TieringConfig
 from tiering.engine_config import EngineConfig
-from tiering.errors import ConfigError
+from tiering.errors import ConfigError, RegionError
 from tiering.manager import TieringOffloadingManager
 from tiering.primary import CPUPrimaryTierOffloadingManager
 from tiering.region import SharedOffloadRegion
@@ -57,9 +57,19 @@ class TieringOffloadingSpec(CPUOffloadingSpec):
             self.region.cleanup()
 
     def unlink_region(self) -> None:
-        """Remove the region's name, once all workers have joined: whatever kills them, nothing is left behind."""
-        if self.region is not None:
-            self.region.unlink()
+        """Remove the region's name, once all workers have joined: whatever kills them, nothing is left behind.
+
+        Raises:
+            RegionError: not all have, and those who come later would find no region and make one of their own, in which
+                nobody sees what they store. The name is kept.
+        """
+        if self.region is None:
+            return
+        if missing := self.region.missing_ranks():
+            raise RegionError(
+                f"{self.region.mmap_path} keeps its name: ranks {missing} have not joined; unlink it later"
+            )
+        self.region.unlink()
 
     def create_manager(self) -> TieringOffloadingManager:
         """Create or join the region as the scheduler, open the tiers, and join them in a manager.
