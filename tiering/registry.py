@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import pluggy
 
 from tiering import hookspecs
-from tiering.errors import ConfigError, PluginError
+from tiering.errors import ConfigError, PluginError, text_of
 from tiering.policies.policy import EvictionPolicy
 from tiering.spelling import did_you_mean
 from tiering.tier import API_VERSION, Tier, TierConfig, TierContext
@@ -133,8 +133,8 @@ class _Door(Generic[T]):
             provider = _PROVIDED_BY.get(point.name)
             hint = f"; it comes with: pip install '{provider}'" if provider else ""
             raise PluginError(f"{origin} needs the module {error.name!r}, which is not installed{hint}") from error
-        except Exception as error:
-            raise PluginError(f"{origin} cannot be loaded: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{origin} cannot be loaded: {text_of(error)}") from error
         if found is None:
             raise PluginError(f"{origin} brings no class: {point.value!r} has no function {self.hook} with @hookimpl")
         return found

@@ -107,19 +107,39 @@ def test_a_load_that_ends_the_process(
         rig.check(keys([10]))
 
 
-@pytest.mark.parametrize("deed", ["raise SystemExit", "print garbage", "print without end"])
+@pytest.mark.parametrize("deed", ["raise SystemExit", "answer with errors", "print garbage", "print without end"])
 def test_a_load_that_does_not_end_the_process(
     deed: str, shared_memory: Path, trap: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with isolated(hostile(deed, trap), shared_memory) as rig:
         rig.store(keys(range(4)))
         rig.forget_rows()
-        assert rig.load(keys(range(4))) == (0 if deed == "raise SystemExit" else 4)
+        assert rig.load(keys(range(4))) == (4 if deed.startswith("print") else 0)
         trap.unlink()
         assert rig.load(keys(range(4))) == 4
         assert rig.tier.num_ends == 0
         rig.check(keys(range(4)))
     assert capfd.readouterr() == ("", ""), "what it prints is in the engine's log"
+
+
+def test_a_call_that_an_ended_load_has_left_behind_keeps_its_rows(shared_memory: Path, trap: Path) -> None:
+    with isolated(hostile("leave a call behind", trap), shared_memory) as rig:
+        rig.store(keys([0]))
+        rig.forget_rows()
+        request = rig.request()
+        assert rig.manager.lookup(keys([0])[0], request) is None
+        rig.manager.on_schedule_end()
+        for number in (1, 2):  # when they are there, the load has failed long ago
+            rig.begin_store(keys([number]))
+            wait_until(
+                lambda number=number: rig.manager.on_schedule_end() or rig.stats()["stored_chunks"] == 1 + number
+            )
+        assert rig.stats()["jobs_in_flight"] == 1
+        trap.unlink()
+        wait_until(lambda: rig.manager.on_schedule_end() or not rig.stats()["jobs_in_flight"])
+        assert rig.stats()["load_failures"] == 1
+        rig.manager.on_request_finished(request)
+        rig.check(keys([0, 1, 2]))
 
 
 def test_what_it_leaks_is_not_the_engines(shared_memory: Path, trap: Path) -> None:

@@ -148,6 +148,7 @@ def tiering_register_tier():
     ("source", "complaint"),
     [
         ("import a_module_that_is_not_there", "needs the module 'a_module_that_is_not_there', which is not installed"),
+        ("raise SystemExit('not on this machine')", "cannot be loaded: SystemExit: not on this machine"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
         ("def broken(:", "cannot be loaded: SyntaxError: "),
         (NO_HOOK, "brings no class: 'bad_plugin_module' has no function tiering_register_tier with @hookimpl"),

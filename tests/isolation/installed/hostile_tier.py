@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -45,6 +47,10 @@ class HostileTier(MemoryTier):
                 case "report corrupt":
                     self.context.report_corrupt(keys)
                     await self.delete(keys)
+                case "answer with errors":
+                    return [OSError("of a call that has failed") for _ in keys]  # type: ignore[misc]
+                case "leave a call behind":
+                    await asyncio.gather(self.context.run_blocking(self._write_late, rows[0][:]), self._fail())
                 case deed:
                     DEEDS[deed](rows)
         return await super().load(keys, rows)
@@ -53,6 +59,14 @@ class HostileTier(MemoryTier):
         if not self.config.while_exists.exists():
             self._get_all_back()
         return await super().store(keys, rows)
+
+    def _write_late(self, row: memoryview) -> None:
+        while self.config.while_exists.exists():
+            time.sleep(0.001)
+        row[:] = b"\xbb" * len(row)
+
+    async def _fail(self) -> None:
+        raise OSError("while the other call goes on")
 
     async def _lose_all(self) -> None:
         lost = dict(self.objects)
