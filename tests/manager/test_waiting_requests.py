@@ -169,3 +169,18 @@ def test_an_answer_that_never_comes_does_not_keep_others_waiting() -> None:
         good.finish_all()
     rig.finish(R1)
     rig.check()
+
+
+def test_a_request_that_begins_a_new_life_within_the_step_is_held_for_like_any_other() -> None:
+    rig = Rig(4, "disk")
+    rig.tier.objects = {key(1)}
+    rig.statuses(R1, key(1))
+    rig.finish(R1)
+    assert rig.statuses(R1, key(1)) == [PENDING]
+    rig.step()
+    rig.tier.finish()
+    rig.step()
+    assert rig.manager.get_stats()["rows_held"] == 1
+    rig.load(R1, key(1))
+    rig.finish(R1)
+    rig.check()
