@@ -34,8 +34,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-_PROVIDED_BY = {"s3": "kv-tiering[s3]", "fsspec": "kv-tiering[s3]", "redis": "tiering-redis"}
-
 
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
@@ -111,11 +109,9 @@ class _Door(Generic[T]):
 
     def _unknown(self, name: str) -> str:
         installed = sorted({plugin.name for plugin in self.installed()})
-        provider = _PROVIDED_BY.get(name)
         return (
             f"unknown {self.noun} {name!r}{did_you_mean(name, [*installed, *self.registered])}"
             f"; installed: {_listed(installed)}; registered by code in this process: {_listed(sorted(self.registered))}"
-            + (f"; it comes with: pip install '{provider}'" if provider else "")
         )
 
     def _load(self, point: metadata.EntryPoint, origin: str) -> object:
@@ -130,9 +126,7 @@ class _Door(Generic[T]):
             manager.check_pending()
             found: object = getattr(manager.hook, self.hook)()
         except ModuleNotFoundError as error:
-            provider = _PROVIDED_BY.get(point.name)
-            hint = f"; it comes with: pip install '{provider}'" if provider else ""
-            raise PluginError(f"{origin} needs the module {error.name!r}, which is not installed{hint}") from error
+            raise PluginError(f"{origin} needs the module {error.name!r}, which is not installed") from error
         except (Exception, SystemExit) as error:
             raise PluginError(f"{origin} cannot be loaded: {text_of(error)}") from error
         if found is None:

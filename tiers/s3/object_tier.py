@@ -56,7 +56,7 @@ class ObjectTier(Tier):
         if importlib.util.find_spec(module) is None:
             raise PluginError(
                 f"tier {context.name!r} needs the module {module!r}, which is not installed; it comes with: "
-                f"pip install 'kv-tiering[{extra}]'"
+                f"pip install '.[{extra}]' in a checkout"
             )
         self.counters = ObjectCounters()
         self._prefix = prefix
