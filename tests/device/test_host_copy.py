@@ -97,8 +97,51 @@ def test_threads_run_where_they_are_told(monkeypatch, caplog) -> None:
     engine.shutdown()
     assert seen == [{cpu}, {cpu}]
     assert not caplog.records
-    engine = HostCopyEngine(cpus={os.cpu_count() or 0})
-    engine.shutdown()
-    assert "copy threads cannot run on processors" in caplog.text
     with pytest.raises(ValueError, match="num_threads is 0"):
         HostCopyEngine(num_threads=0)
+
+
+@pytest.mark.parametrize("cpus", [{os.cpu_count() or 0}, {-1}, {10**30}, {"0"}], ids=repr)
+def test_impossible_processors_are_reported_and_copies_go_on(monkeypatch, caplog, cpus) -> None:
+    monkeypatch.setattr(module, "_BYTES_PER_THREAD", 1)
+    engine = HostCopyEngine(copy=lambda *_: None, num_threads=2, cpus=cpus)
+    engine.submit(1, np.arange(2), np.arange(2), np.ones(2, dtype=np.int64))
+    engine.shutdown()
+    assert [(result.job_id, result.error) for result in engine.poll()] == [(1, None)]
+    assert "copy threads cannot run on processors" in caplog.text
+
+
+def test_a_copy_that_asks_to_exit_fails_its_own_job_only() -> None:
+    def copy(src_ptrs, *_) -> None:
+        if src_ptrs[0] == 0:
+            raise SystemExit("enough")
+
+    engine = HostCopyEngine(copy=copy)
+    for job_id in (0, 1):
+        engine.submit(job_id, np.array([job_id]), np.array([0]), np.array([1]))
+    engine.shutdown()
+    assert [(result.job_id, result.error) for result in engine.poll()] == [(0, "SystemExit: enough"), (1, None)]
+
+
+def test_where_no_thread_can_be_started_one_copies_all_and_nothing_is_copied_later(monkeypatch) -> None:
+    monkeypatch.setattr(module, "_BYTES_PER_THREAD", 1)
+    src, dst = np.arange(100, dtype=np.uint8), np.zeros(100, dtype=np.uint8)
+    engine = HostCopyEngine(num_threads=4)
+
+    def job(job_id: int, num_pieces: int) -> list[str | None]:
+        pieces = np.arange(num_pieces)
+        engine.submit(job_id, src.ctypes.data + pieces, dst.ctypes.data + pieces, np.ones(num_pieces, dtype=np.int64))
+        engine.wait({job_id})
+        return [result.error for result in engine.poll()]
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert job(1, 100) == [None]
+    assert dst.tobytes() == src.tobytes()
+    dst[:] = 0xEE
+    assert job(2, 10) == [None]
+    engine.shutdown()
+    assert dst.tobytes() == src[:10].tobytes() + b"\xee" * 90

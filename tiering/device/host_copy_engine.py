@@ -109,7 +109,7 @@ class HostCopyEngine(CopyEngine):
             try:
                 self._copy_all(job)
                 result = CopyResult(job.job_id, time.perf_counter() - begin)
-            except Exception as error:
+            except BaseException as error:  # without this thread, every later job would wait for ever
                 logger.exception("copy job %d failed", job.job_id)
                 result = CopyResult(job.job_id, 0.0, f"{type(error).__name__}: {error}")
             with self._changed:
@@ -130,10 +130,17 @@ class HostCopyEngine(CopyEngine):
         num_parts = max(1, min(self._num_threads, num_bytes // _BYTES_PER_THREAD))
         cuts = 1 + np.searchsorted(ends, np.arange(1, num_parts) * (num_bytes // num_parts))
         parts = [slice(begin, end) for begin, end in pairwise(np.unique([0, *cuts, len(ends)]))] or [slice(0)]
-        others = [
-            self._helpers.submit(self._copy, job.src_ptrs[part], job.dst_ptrs[part], job.sizes[part])
-            for part in parts[1:]
-        ]
+        try:
+            others = [
+                self._helpers.submit(self._copy, job.src_ptrs[part], job.dst_ptrs[part], job.sizes[part])
+                for part in parts[1:]
+            ]
+        except RuntimeError as error:
+            logger.warning("copies go on with one thread: %s", error)
+            self._helpers.shutdown(cancel_futures=True)  # a part that has been left to them must not be copied later
+            self._num_threads = 1
+            self._copy_all(job)
+            return
         try:
             self._copy(job.src_ptrs[parts[0]], job.dst_ptrs[parts[0]], job.sizes[parts[0]])
         finally:
@@ -145,5 +152,5 @@ class HostCopyEngine(CopyEngine):
         if self._cpus is not None:
             try:
                 os.sched_setaffinity(0, self._cpus)
-            except OSError as error:
-                logger.warning("copy threads cannot run on processors %s: %s", sorted(self._cpus), error.strerror)
+            except Exception as error:
+                logger.warning("copy threads cannot run on processors %s: %s", self._cpus, error)
