@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tiering.hook_marker import hookimpl
 from tiering.keys import OffloadKey
@@ -54,9 +54,9 @@ class LimitsConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    lookup_timeout: Duration = Field(default=1.0, description="a key not answered for so long counts as absent")
-    load_timeout: Duration = Field(default=10.0, description="a chunk not loaded in this time counts as absent")
-    store_timeout: Duration = Field(default=60.0, description="a store not ended in this time counts as failed")
+    lookup_timeout: Duration = Field(default=1.0, gt=0, description="a key not answered for so long counts as absent")
+    load_timeout: Duration = Field(default=10.0, gt=0, description="a chunk not loaded in this time counts as absent")
+    store_timeout: Duration = Field(default=60.0, gt=0, description="a store not ended in this time counts as failed")
     hedge_quantile: float | None = Field(
         default=None,
         gt=0,
@@ -73,13 +73,22 @@ class BreakerConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    window: int = Field(default=20, ge=1, description="how many of the last jobs are looked at")
+    window: int = Field(default=20, ge=1, le=10_000, description="how many of the last jobs are looked at")
     min_failures: int = Field(default=5, ge=1, description="failed or late jobs among them before it opens")
     failure_ratio: float = Field(default=0.5, gt=0, le=1, description="their share among them before it opens")
     open_for: Duration = Field(default=5.0, description="how long it stays open before a first try")
     max_open_for: Duration = Field(default=60.0, description="the most it stays open, after several failed tries")
     max_corrupt: int = Field(default=100, ge=1, description="corrupt chunks within an hour before it is quarantined")
     quarantine_for: Duration = Field(default=600.0, description="how long it then stays open before a first try")
+
+    @model_validator(mode="after")
+    def _can_open(self) -> Self:
+        if self.min_failures > self.window:
+            raise ValueError(
+                f"would never open: min_failures is {self.min_failures} of the last {self.window} jobs; "
+                f"allowed: 1 to {self.window}, or a larger window"
+            )
+        return self
 
 
 class TierConfig(BaseModel):

@@ -133,6 +133,27 @@ REFUSED = [
         ["5: secondary_tier_configs[0].retry.atempts: 2: unknown key, did you mean 'attempts'"],
     ),
     (
+        "endless window",
+        GOOD + BOX + f"    breaker: {{window: {10**26}}}",
+        ["5: secondary_tier_configs[0].breaker.window: 100000", "must be less than or equal to 10000"],
+    ),
+    (
+        "breaker that never opens",
+        GOOD + BOX + "    breaker: {window: 4}",
+        [
+            "5: secondary_tier_configs[0].breaker: {'window': 4}: would never open: min_failures is 5 of the last 4",
+            "allowed: 1 to 4, or a larger window",
+        ],
+    ),
+    *(
+        (
+            f"{name} of 0",
+            GOOD + BOX + f"    limits: {{{name}: 0s}}",
+            [f"5: secondary_tier_configs[0].limits.{name}: 0.0: must be greater than 0"],
+        )
+        for name in ("lookup_timeout", "load_timeout", "store_timeout")
+    ),
+    (
         "both spellings",
         GOOD + "secondary_tiers: []\nsecondary_tier_configs: []",
         ["2: secondary_tiers: []: means the same as 'secondary_tier_configs'"],

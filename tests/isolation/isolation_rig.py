@@ -27,7 +27,7 @@ ROW_BYTES = 8192
 DEADLINE_SECONDS = 60.0
 
 PATIENT = LimitsConfig(lookup_timeout=60, load_timeout=60, store_timeout=60, store_share=1.0)
-NEVER_OPENS = BreakerConfig(min_failures=10**9)
+NEVER_OPENS = BreakerConfig(window=10_000, min_failures=10_000)
 AT_ONCE = RestartDelays(0.0, 0.0)
 
 

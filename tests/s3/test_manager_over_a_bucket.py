@@ -24,7 +24,7 @@ from tiering.testing.fault_proxy import FaultProxy, HttpFault
 from tiering.tier import Tier
 
 PATIENT = {"lookup_timeout": "30s", "load_timeout": "30s", "store_timeout": "30s", "store_share": 1.0}
-NEVER_OPENS = {"min_failures": 10**9}
+NEVER_OPENS = {"window": 10_000, "min_failures": 10_000}
 NO_MEMORY = {"positive_ttl": 0}
 
 

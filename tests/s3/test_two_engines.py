@@ -25,7 +25,7 @@ CONVERSATION = TRACES / "conversation_5000.jsonl.xz"
 
 ROW_BYTES = 4096
 PATIENT = {"lookup_timeout": "60s", "load_timeout": "60s", "store_timeout": "60s", "store_share": 1.0}
-NEVER_OPENS = {"min_failures": 10**9}
+NEVER_OPENS = {"window": 10_000, "min_failures": 10_000}
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class Engine:
             namespace=Namespace("model", row_bytes=ROW_BYTES),
             enable_events=True,
             limits=PATIENT,
-            breaker=BreakerConfig(min_failures=10**6),
+            breaker=BreakerConfig(window=10_000, min_failures=10_000),
         )
         primary = CPUPrimaryTierOffloadingManager(NUM_ROWS, mmap_region=self.rows)
         self.manager = TieringOffloadingManager(

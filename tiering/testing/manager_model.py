@@ -92,7 +92,7 @@ class ManagerModel(RuleBasedStateMachine):
         self.scripted = [ScriptedTier(name, self.rows, enable_events=True) for name in "abc"]
         hedge_quantile = choose(None, 0.9)
         for tier in self.scripted:
-            tier.breaker = BreakerConfig() if choose(True, False) else BreakerConfig(min_failures=10**6)
+            tier.breaker = BreakerConfig() if choose(True, False) else BreakerConfig(window=10_000, min_failures=10_000)
             tier.limits = LimitsConfig(store_share=choose(0.25, 1.0), hedge_quantile=hedge_quantile)
         self.worker = self._start_worker()
         self.content: dict[str, set[OffloadKey]] = {name: set() for name in ("cpu", "a", "b", "c", "own")}
