@@ -19,13 +19,14 @@ _SECRET_NAME = re.compile(rf"{_WORDS}|(^|_)(key|sig)($|_)", re.IGNORECASE)
 _SECRET_IN_TEXT = re.compile(rf"((?:{_WORDS}|\bsig)\w*\s*[=:]\s*)\S+", re.IGNORECASE)
 _FREE_FORM = re.compile(r"options|kwargs|headers", re.IGNORECASE)
 _USER_IN_URL = re.compile(r"(?<=://)\S+@")
+_QUERY_IN_URL = re.compile(r"(://[^\s?#]*[?#])\S+")
 
 
 def redacted(value: Any, path: Sequence[str | int] = ()) -> Any:
     """Return ``value``, found at ``path``, with everything masked that may be a secret.
 
-    That is what stands under a key that sounds like a secret, any text in free-form options of a client library, and
-    the user in a URL, and what a text assigns to such a key (``token=...``).
+    That is what stands under a key that sounds like a secret, any text in free-form options of a client library, the
+    user and the query of a URL, and what a text assigns to such a key (``token=...``).
     """
     names = [name for name in path if isinstance(name, str)]
     if value is None or isinstance(value, bool):
@@ -39,5 +40,6 @@ def redacted(value: Any, path: Sequence[str | int] = ()) -> Any:
     if isinstance(value, str):
         if any(_FREE_FORM.search(name) for name in names):
             return MASK
-        return _SECRET_IN_TEXT.sub(rf"\1{MASK}", _USER_IN_URL.sub(f"{MASK}@", value))
+        value = _QUERY_IN_URL.sub(rf"\1{MASK}", _USER_IN_URL.sub(f"{MASK}@", value))
+        return _SECRET_IN_TEXT.sub(rf"\1{MASK}", value)
     return value

@@ -26,6 +26,8 @@ SECRET = "tell-nobody"
         {"deep": [{"api_key": SECRET}]},
         {"endpoint_url": f"http://user:{SECRET}/x@host"},
         {"url": f"http://host/path?sig={SECRET}&x=1"},
+        {"url": f"http://host/path?x={SECRET}"},
+        {"url": f"gs://bucket#{SECRET}"},
         {"word": f"secret_access_key: {SECRET}"},
         {"password": SECRET},
     ],

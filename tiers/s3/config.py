@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ from tiering.tier import Duration, LimitsConfig, TierConfig
 __all__ = ["FsspecConfig", "ObjectLimitsConfig", "ObjectTierConfig", "RetryConfig", "S3Config", "VerdictsConfig"]
 
 _REDACTED = "**********"
+_LOCAL_PROTOCOLS = {"file", "local"}
 
 
 def _redact(value: Any) -> Any:
@@ -34,13 +37,36 @@ def _clean_prefix(prefix: str) -> str:
 def _web_address(url: str) -> str:
     if not url.startswith(("http://", "https://")) or not urlsplit(url).netloc:
         raise ValueError("must begin with http:// or https:// and a host")
-    return _without_credentials(url)
-
-
-def _without_credentials(url: str) -> str:
-    if "@" in urlsplit(url).netloc:
-        raise ValueError("must not hold credentials; allowed: the same URL without them, and them in storage_options")
+    _refuse_secrets(url, url)
     return url
+
+
+def _directory_url(url: str) -> str:
+    if not re.match(r"[a-z][a-z0-9+.-]*://.", url):
+        raise ValueError(
+            "must begin with a protocol of fsspec, such as file:///mnt/shared/chunks or gs://bucket/prefix"
+        )
+    protocol, _, place = url.partition("://")
+    if protocol not in _LOCAL_PROTOCOLS:
+        host = place.partition("/")[0]
+        _refuse_secrets(url, place if ":" in host else host)  # what follows the colon may be a password with slashes
+    elif not place.startswith("/") or "\0" in place:
+        raise ValueError(f"must be an absolute path, such as {protocol}:///mnt/shared/chunks")
+    return url
+
+
+def _refuse_secrets(url: str, authority: str) -> None:
+    """Refuse what may be a secret in a URL, since URLs are shown; a user would be named in ``authority``."""
+    if "@" in authority:
+        raise ValueError("must not hold credentials; allowed: the same URL without them, and them in storage_options")
+    if "?" in url or "#" in url:
+        raise ValueError("must not hold '?' or '#'; allowed: scheme, host and path, and all else in storage_options")
+
+
+def _bucket_name(name: str) -> str:
+    if "/" in name:
+        raise ValueError("must be the name alone, without '/'; allowed beside it: endpoint_url and prefix")
+    return name
 
 
 StorageOptions = Annotated[dict[str, Any], PlainSerializer(_redact), Field(repr=False)]
@@ -105,7 +131,7 @@ class S3Config(ObjectTierConfig):
     """
 
     type: Literal["s3"] = "s3"
-    bucket: str = Field(min_length=1, pattern=r"^[^/]+$", description="an existing bucket")
+    bucket: Annotated[str, AfterValidator(_bucket_name)] = Field(min_length=1, description="an existing bucket")
     prefix: Annotated[str, AfterValidator(_clean_prefix)] = Field(
         default="", description="everything is kept below it, and nothing outside of it is read, written or listed"
     )
@@ -151,10 +177,11 @@ class FsspecConfig(ObjectTierConfig):
     """Settings of a tier in any file system that fsspec knows."""
 
     type: Literal["fsspec"] = "fsspec"
-    url: Annotated[str, AfterValidator(_without_credentials)] = Field(
-        pattern=r"^[a-z][a-z0-9+.-]*://",
+    url: Annotated[str, AfterValidator(_directory_url)] = Field(
         description="directory to keep objects in, such as file:///mnt/shared/chunks or gs://bucket/prefix",
     )
 
     def exclusive_resources(self) -> list[str]:
-        return [self.url]
+        protocol, _, place = self.url.partition("://")
+        # As a disk tier names its directories.
+        return [os.path.realpath(place) if protocol in _LOCAL_PROTOCOLS else self.url]
