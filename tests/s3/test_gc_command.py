@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import sys
@@ -247,6 +248,39 @@ def test_a_store_that_cannot_be_listed_is_one_line(gc: Gc, wrong: dict[str, Any]
     assert ran.errors.count("\n") == 1
     assert says in ran.errors
     assert "wrong-secret" not in ran.errors
+
+
+@pytest.mark.parametrize("place", ["file"], indirect=True)
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_directory_that_cannot_be_read_is_named(
+    place: Place, gc: Gc, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    fill(place, 1, 2, 3)
+    directory = str(Path(place.directory, *place.chunk(1).split("/")[:depth]))
+    scan = os.scandir
+
+    def refusing(path: str) -> Any:  # root may read whatever its mode is
+        if path == directory:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scan(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refusing)
+        ran = gc("--older-than", "0s")
+    assert (ran.code, ran.output) == (1, "")
+    assert ran.errors == f"error: {place.settings['url']}: list {directory}: PermissionError\n"
+    assert len(place.chunks()) == 3
+
+
+@pytest.mark.parametrize("place", ["file"], indirect=True)
+def test_a_path_through_a_file_is_an_error_and_a_place_not_used_yet_is_empty(place: Place, gc: Gc) -> None:
+    Path(place.directory, "file").write_bytes(b"")
+    ran = gc(url=f"{place.settings['url']}/file/below")
+    assert (ran.code, ran.output) == (1, "")
+    assert ran.errors.endswith("/file/below: NotADirectoryError, ENOTDIR\n")
+    ran = gc(url=f"{place.settings['url']}/later")
+    assert (ran.code, ran.errors) == (0, "")
+    assert "removed 0 of 0 chunks" in ran.output
 
 
 @pytest.mark.parametrize("place", ["file"], indirect=True)

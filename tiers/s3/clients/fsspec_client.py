@@ -124,12 +124,16 @@ class _BlockingClient(ObjectClient):
 
     async def list(self, directory: str) -> AsyncIterator[ListedObject]:
         with translated("list", directory):
-            found = await self._run_blocking(self._fs.find, f"{self._root}/{directory}", detail=True)
+            found = await self._run_blocking(self._find, f"{self._root}/{directory}")
         for path, entry in found.items():
             yield _listed(path.removeprefix(f"{self._root}/"), entry)
 
     async def close(self) -> None:
         """Nothing stays open."""
+
+    def _find(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._fs.find(path, detail=True)
+        return found
 
     @abstractmethod
     def _read(self, path: str, landing: Landing) -> None: ...
@@ -162,6 +166,22 @@ class _BlockingFilesClient(_BlockingClient):
 
     def pack(self, header: bytes, row: memoryview) -> list[bytes | memoryview]:
         return [header, row]
+
+    def _find(self, path: str) -> dict[str, Any]:
+        # Neither `find` nor `walk` can be told to fail on a directory that cannot be read.
+        found: dict[str, Any] = {}
+        directories = [path.rstrip("/") or "/"]
+        for directory in directories:
+            entries = []
+            # What is not there was removed meanwhile, or nothing was ever stored.
+            with translated("list", directory), suppress(FileNotFoundError):
+                entries = self._fs.ls(directory, detail=True)
+            for entry in entries:
+                if entry["type"] != "directory":
+                    found[entry["name"]] = entry
+                elif entry["name"].rstrip("/") != directory:
+                    directories.append(entry["name"].rstrip("/"))
+        return found
 
     def _read(self, path: str, landing: Landing) -> None:
         with self._fs.open(path, "rb") as file:
