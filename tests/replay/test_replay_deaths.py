@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from replay_command import ReplayCommand, run_replay, wait_until
@@ -47,6 +48,19 @@ def test_interrupt_from_the_terminal(setup: ReplaySetup, running: ReplayCommand)
     assert ended.code == 130
     assert "Traceback" not in ended.errors
     assert setup.region_files() == []
+
+
+def has_loaded(library: str, pid: int) -> bool:
+    return f"/lib{library}" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_interrupt_while_the_ranks_still_import(setup: ReplaySetup, start: Start) -> None:
+    command = start(*setup.arguments(FAR_TOO_MANY))
+    wait_until(lambda: [rank for rank in command.ranks() if has_loaded("torch", rank)] or not command.session())
+    command.signal_all(signal.SIGINT)
+    ended = command.end()
+    assert (ended.code, ended.output, setup.region_files()) == (130, "", [])
+    assert "Traceback" not in ended.errors
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

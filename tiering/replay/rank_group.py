@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
-from collections.abc import Sequence
-from contextlib import suppress
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 
 from tiering.config import TieringConfig
@@ -37,16 +39,17 @@ class RankGroup:
         self._load_seconds = [0.0] * engine.world_size
         self._traffic = DeviceTraffic()
         try:
-            for rank in range(engine.world_size):
-                ours, theirs = context.Pipe()
-                setup = RankSetup(dataclasses.replace(engine, rank=rank), config, num_places)
-                process = context.Process(
-                    target=run_rank, args=(theirs, setup), name=f"tiering-rank-{rank}", daemon=True
-                )
-                process.start()
-                theirs.close()
-                self._connections.append(ours)
-                self._processes.append(process)
+            with _interrupts_wait():
+                for rank in range(engine.world_size):
+                    ours, theirs = context.Pipe()
+                    setup = RankSetup(dataclasses.replace(engine, rank=rank), config, num_places)
+                    process = context.Process(
+                        target=run_rank, args=(theirs, setup), name=f"tiering-rank-{rank}", daemon=True
+                    )
+                    process.start()
+                    theirs.close()
+                    self._connections.append(ours)
+                    self._processes.append(process)
             for rank in range(engine.world_size):
                 problem = self._receive(rank)
                 if problem is not None:
@@ -117,3 +120,14 @@ class RankGroup:
                     report.job_id, all(part.success for part in reports), sum(part.mismatches for part in reports)
                 )
             )
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Start processes that never see Ctrl-C, not even before they can say so: they inherit what is blocked here."""
+    resource_tracker.ensure_running()  # now: when a first process starts it, it unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
