@@ -62,9 +62,9 @@ def test_refused(wrong: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("/mnt/chunks", "must begin with a protocol of fsspec, such as file:///mnt"),
-        ("file:/mnt", "must begin with a protocol of fsspec"),
-        ("gs://", "must begin with a protocol of fsspec"),
+        ("/mnt/chunks", "must be the URL of a directory, such as file:///mnt"),
+        ("file:/mnt", "must be the URL of a directory"),
+        ("gs://", "must be the URL of a directory"),
         ("ftp://user:secret@host/x", "must not hold credentials"),
         ("ftp://user:sec/ret@host/x", "must not hold credentials"),
         ("http://host/x?token=secret", "must not hold '\\?' or '#'"),

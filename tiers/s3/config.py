@@ -43,9 +43,7 @@ def _web_address(url: str) -> str:
 
 def _directory_url(url: str) -> str:
     if not re.match(r"[a-z][a-z0-9+.-]*://.", url):
-        raise ValueError(
-            "must begin with a protocol of fsspec, such as file:///mnt/shared/chunks or gs://bucket/prefix"
-        )
+        raise ValueError("must be the URL of a directory, such as file:///mnt/shared/chunks or gs://bucket/prefix")
     protocol, _, place = url.partition("://")
     if protocol not in _LOCAL_PROTOCOLS:
         host = place.partition("/")[0]
