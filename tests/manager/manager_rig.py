@@ -29,7 +29,7 @@ from tiering.transfer_specs import PrepareStoreOutput
 ROW_BYTES = 64
 
 PATIENT = LimitsConfig(lookup_timeout=1e9, load_timeout=1e9, store_timeout=1e9, store_share=1.0)
-NEVER_OPENS = BreakerConfig(window=10_000, min_failures=10_000)
+NEVER_OPENS = BreakerConfig(window=400, min_failures=400, failure_ratio=1.0)
 
 READY, PENDING, UNKNOWN, ABSENT = LookupStatus.READY, LookupStatus.PENDING, LookupStatus.UNKNOWN, LookupStatus.ABSENT
 
