@@ -21,6 +21,7 @@ from tiering.jobs import TierWorker
 from tiering.keys import OffloadKey, make_offload_key
 from tiering.naming import Namespace
 from tiering.secondary_tier import TransferJob
+from tiering.testing.ceph_server import CephServer
 from tiering.testing.object_servers import MotoServer, ObjectServer, SeaweedServer
 from tiering.testing.patterns import fill_row, row_matches
 from tiers.s3.config import S3Config
@@ -47,13 +48,19 @@ _TUNED: dict[str, Any] = {
 
 
 def measure(scale: Scale) -> Iterator[Comparison]:
-    """Measure stores and loads for each row size. The server shares the machine, so only the ratios mean something."""
-    server_type = SeaweedServer if SeaweedServer.is_installed() else MotoServer
-    for row_bytes in _ROW_SIZES:
-        rows = _Rows(max(1, min(scale.moved_bytes, _MOST_BYTES) // row_bytes), row_bytes)
-        with server_type() as server:
-            server.make_bucket(_BUCKET)
-            yield from _compare(server, rows, min(scale.rounds, _MOST_ROUNDS))
+    """Measure stores and loads for each row size, on SeaweedFS and, where it is installed, on Ceph.
+
+    The server shares the machine, so only the ratios mean something.
+    """
+    server_types: list[type[ObjectServer]] = [SeaweedServer if SeaweedServer.is_installed() else MotoServer]
+    if CephServer.is_installed():
+        server_types.append(CephServer)
+    for server_type in server_types:
+        for row_bytes in _ROW_SIZES:
+            rows = _Rows(max(1, min(scale.moved_bytes, _MOST_BYTES) // row_bytes), row_bytes)
+            with server_type() as server:
+                server.make_bucket(_BUCKET)
+                yield from _compare(server, rows, min(scale.rounds, _MOST_ROUNDS))
 
 
 def _compare(server: ObjectServer, rows: _Rows, rounds: int) -> Iterator[Comparison]:
@@ -73,11 +80,9 @@ def _compare(server: ObjectServer, rows: _Rows, rounds: int) -> Iterator[Compari
     for case, seconds in (("store", stored), ("load", loaded)):
         took = dict(zip(sides, seconds, strict=True))
         for ours, other in ((obstore_tier, obstore_alone), (s3fs_tier, s3fs_tuned), (s3fs_tier, s3fs_default)):
-            others_cpu = other.cpu_seconds_per_gb(case)
-            times = others_cpu / ours.cpu_seconds_per_gb(case)
             yield Comparison.per_byte(
                 f"{case} {rows.row_bytes // 2**20} MiB, {ours.name}",
-                f"{other.name}, {others_cpu:.2f} CPU s/GB, {times:.2f} times ours",
+                f"{other.name} on {server.kind}, {other.cpu_seconds_per_gb(case):.2f} CPU s/GB",
                 rows.num_bytes,
                 took[ours],
                 took[other],
