@@ -7,6 +7,7 @@ import errno
 import fcntl
 import mmap
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -193,6 +194,31 @@ def test_many_calls_at_once_over_few_slots(disk: Disk) -> None:
             assert sorted(await present(tier)) == list(range(100, 110))
             assert disk.slab_bytes_on_disk() <= 10 * disk.slot_bytes
 
+    asyncio.run(scenario())
+
+
+def test_a_burst_of_stores_evicts_for_those_only_that_are_being_written(disk: Disk) -> None:
+    go_on = threading.Event()
+
+    class Held(SystemCalls):
+        def pwritev(self, fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+            assert go_on.wait(20)
+            return super().pwritev(fd, buffers, offset)
+
+    async def scenario() -> None:
+        async with disk.opened(6, threads=1) as tier:
+            go_on.set()
+            await disk.store(tier, *range(6))
+            go_on.clear()
+            stores = [asyncio.create_task(disk.store(tier, number)) for number in range(10, 16)]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert len(disk.evicted) == 2
+            go_on.set()
+            assert await asyncio.gather(*stores) == [[True]] * 6
+            assert sorted(await present(tier)) == list(range(10, 16))
+
+    disk.system = Held()
     asyncio.run(scenario())
 
 
