@@ -207,7 +207,6 @@ def test_a_burst_of_stores_evicts_for_those_only_that_are_being_written(disk: Di
 
     async def scenario() -> None:
         async with disk.opened(6, threads=1) as tier:
-            go_on.set()
             await disk.store(tier, *range(6))
             go_on.clear()
             stores = [asyncio.create_task(disk.store(tier, number)) for number in range(10, 16)]
@@ -219,6 +218,7 @@ def test_a_burst_of_stores_evicts_for_those_only_that_are_being_written(disk: Di
             assert sorted(await present(tier)) == list(range(10, 16))
 
     disk.system = Held()
+    go_on.set()
     asyncio.run(scenario())
 
 
