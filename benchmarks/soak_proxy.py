@@ -10,7 +10,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from tiering.testing.fault_proxy import FaultProxy, HttpFault, ProxiedRequest
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault, ProxiedRequest
 from tiering.testing.object_servers import SeaweedServer
 
 __all__ = ["HTTP_FAULTS", "FaultyStore"]

@@ -12,7 +12,8 @@ from object_harness import Clock, Place, keys_of, load, store
 
 from tiering.config_file import load_config
 from tiering.errors import PermanentTierError
-from tiering.testing.fault_proxy import FaultProxy, HttpFault, ProxiedRequest
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault, ProxiedRequest
 from tiers.s3.config import S3Config
 from tiers.s3.object_tier import ObjectTier
 

@@ -9,7 +9,8 @@ import pytest
 from object_harness import BUCKET, Place, key_of, keys_of, load, store
 
 from tiering.errors import PermanentTierError, TemporaryTierError
-from tiering.testing.fault_proxy import FaultProxy, HttpFault
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault
 
 pytestmark = pytest.mark.parametrize("place", ["s3fs-seaweedfs", "obstore-seaweedfs"], indirect=True)
 

@@ -17,7 +17,8 @@ import pytest
 from object_harness import BUCKET, EVERYWHERE, ROW_BYTES, Place, back_door, key_of, load, namespace, store
 
 from tiering.cli.app import main
-from tiering.testing.fault_proxy import FaultProxy, HttpFault
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault
 from tiers.s3.object_format import HEADER_BYTES
 
 OBJECT_BYTES = HEADER_BYTES + ROW_BYTES

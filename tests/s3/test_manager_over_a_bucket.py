@@ -20,7 +20,8 @@ from tiering.naming import Namespace
 from tiering.offloading_manager import LookupStatus
 from tiering.request import ReqContext
 from tiering.testing import ResourceWatch, TierWrapper, check_quiescent, drain
-from tiering.testing.fault_proxy import FaultProxy, HttpFault
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault
 from tiering.tier import Tier
 
 PATIENT = {"lookup_timeout": "30s", "load_timeout": "30s", "store_timeout": "30s", "store_share": 1.0}

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from object_harness import QUICK_RETRIES, Place
 
-from tiering.testing.fault_proxy import FaultProxy, HttpFault
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault
 
 sys.path.append(str(Path(__file__).parents[1] / "replay"))
 from replay_command import CHECKOUT, ReplayCommand

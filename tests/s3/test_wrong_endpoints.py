@@ -18,7 +18,8 @@ import pytest
 from object_harness import Place, keys_of, load, store
 
 from tiering.errors import PermanentTierError, TierError
-from tiering.testing.fault_proxy import FaultProxy, HttpFault
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault
 from tiering.testing.object_servers import free_ports
 
 pytestmark = pytest.mark.parametrize("place", ["s3fs-moto", "obstore-moto"], indirect=True)

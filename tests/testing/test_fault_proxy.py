@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tiering.testing.fault_proxy import FaultProxy, HttpFault
+from tiering.testing.fault_proxy import FaultProxy
+from tiering.testing.http_faults import HttpFault
 from tiering.testing.resource_watch import ResourceWatch
 
 CONTENT = bytes(range(256)) * 40
