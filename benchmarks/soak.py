@@ -15,6 +15,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,6 +52,7 @@ def soak(
 ) -> None:
     """Replay under every fault; exit code 1 if a promise was broken, with a line that says which."""
     report = Report()
+    others = _child_processes()
     with tempfile.TemporaryDirectory(prefix="tiering-soak-") as directory:
         try:
             with FaultyStore(seed) as store:
@@ -60,7 +62,9 @@ def soak(
                     replay.run(Path(directory) / "second", client)
         except LeakError as error:
             report.problems.append(str(error))
-        report.problems += _left_in(Path(directory) / "second" / "shared-memory")
+        shared_memory = Path(directory) / "second" / "shared-memory"
+        report.problems += [f"{path.name} is left in shared memory" for path in shared_memory.iterdir()]
+        report.problems += [f"process {pid} is left" for pid in _child_processes() - others]
     report.problems += play_short_requests(requests)
     report.lines += [
         f"{requests:,} short requests: nothing that is remembered may grow",
@@ -73,14 +77,12 @@ def soak(
     raise typer.Exit(1 if report.problems else 0)
 
 
-def _left_in(shared_memory: Path) -> Iterator[str]:
-    for path in shared_memory.iterdir():
-        yield f"{path.name} is left in shared memory"
-    try:
-        pid, _ = os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return
-    yield f"a process is left: {pid or 'it still runs'}"
+def _child_processes() -> set[str]:
+    children: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # the thread has ended
+            children.update((task / "children").read_text().split())
+    return children
 
 
 class Soak:

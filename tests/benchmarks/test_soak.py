@@ -41,7 +41,8 @@ def test_a_short_soak(tmp_path: Path) -> None:
     assert saved.read_text() == ran.stdout
 
 
-def leave_something(replay: soak.Soak, directory: Path, client: str) -> None:
+def leave_something(left: list[subprocess.Popen[bytes]], replay: soak.Soak, directory: Path, client: str) -> None:
+    left.append(subprocess.Popen(["sleep", "infinity"]))
     (directory / "shared-memory").mkdir(parents=True)
     (directory / "shared-memory" / "a region").touch()
     replay._report.problems.append("3 chunks had wrong bytes")
@@ -56,15 +57,20 @@ def test_each_broken_promise_has_a_line_and_the_exit_code(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(soak, "FaultyStore", NoStore)
     monkeypatch.setattr(soak.Soak, "open_and_close", lambda replay, directory, client: None)
-    monkeypatch.setattr(soak.Soak, "run", leave_something)
+    left: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(soak.Soak, "run", lambda *arguments: leave_something(left, *arguments))
     app = Typer()
     app.command()(soak.soak)
     ran = CliRunner().invoke(app, ["--requests", "100"])
+    (process,) = left
+    process.kill()
+    process.wait()
     assert ran.exit_code == 1
-    assert ran.stdout.splitlines()[-3:] == [
+    assert ran.stdout.splitlines()[-4:] == [
         "broken promise: 3 chunks had wrong bytes",
         "broken promise: left behind: thread 'lost'",
         "broken promise: a region is left in shared memory",
+        f"broken promise: process {process.pid} is left",
     ]
 
 
